@@ -13,6 +13,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/net/connect_error.h"
 
 enum {
     REASON_MAX_BYTES = CTRUN_ERROR_TEXT_MAX
@@ -93,12 +94,6 @@ static uint64_t spread(uint64_t time_ms)
     return time_ms / 2 + random % (time_ms / 2 + 1);
 }
 
-/* The network answers, but no server is at that address. */
-static bool is_nobody_there(int rc)
-{
-    return rc == -ECONNREFUSED || rc == -EHOSTUNREACH;
-}
-
 /* "connect: Connection refused". A sentence says all: it has blanks, or another server wrote it. */
 static void add_reason(char *dst, size_t size, const char *what, int rc,
                        const char *broken)
@@ -108,6 +103,17 @@ static void add_reason(char *dst, size_t size, const char *what, int rc,
     else
         (void)ct_format(dst, size, "%s: %s", what,
                         rc == -EPROTO || rc == -EBADMSG ? broken : strerror(-rc));
+}
+
+/* What an error of connect() means. A refusal is explained where it is known who should listen there. */
+static void add_meaning(char *dst, size_t size, const char *what, int rc)
+{
+    const char *meaning = strcmp(what, "connect") == 0 && rc != -ECONNREFUSED
+                              ? ct_connect_error_explain(rc)
+                              : NULL;
+
+    if (meaning)
+        (void)ct_append(dst, size, ": %s", meaning); /* cut is fine */
 }
 
 /* The addresses are tried in turn; after the last one comes a pause, twice as long each time.
@@ -122,8 +128,9 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
         ct_addr_format(address, &link->servers[link->server]);
         add_reason(reason, sizeof reason, what, rc,
                    "the program that listens there does not use the protocol of ctrun");
+        add_meaning(reason, sizeof reason, what, rc);
         (void)ct_fail(&link->why,
-                      is_nobody_there(rc) ? CTRUN_E_NO_HOST : CTRUN_E_UNREACHABLE,
+                      rc == -ECONNREFUSED ? CTRUN_E_NO_HOST : CTRUN_E_UNREACHABLE,
                       "%s: %s", address, reason);
     } else {
         (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE,

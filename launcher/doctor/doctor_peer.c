@@ -11,6 +11,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
+#include "worker_sdk/net/connect_error.h"
 
 enum {
     CONNECT_MS = 3000,
@@ -73,15 +74,15 @@ static bool look_at_address(struct doctor *doctor, const struct ct_addr *addr)
 
     ct_addr_format(address, addr);
     if (fd < 0) {
-        doctor_set_fix(doctor_add(doctor, DOCTOR_WARN, "connect", "%s: %s", address,
-                                  strerror(-fd)),
+        const char *meaning = ct_connect_error_explain(fd);
+
+        doctor_set_fix(doctor_add(doctor, DOCTOR_WARN, "connect", "%s: %s%s%s", address,
+                                  strerror(-fd), meaning ? ": " : "",
+                                  meaning ? meaning : ""),
                        "%s",
                        fd == -ECONNREFUSED
-                           ? "the host answers, but no process listens there: is ctrun "
-                             "running on it, with this port?"
-                           : "a firewall, a wrong address or no route: "
-                             "open the port, or name another "
-                             "interface of the host");
+                           ? "is ctrun running on that host, with this port?"
+                           : "open the port, or name another interface of the host");
         return false;
     }
     (void)doctor_add(doctor, DOCTOR_OK, "connect", "%s in %llu ms", address,

@@ -282,7 +282,7 @@ static void advise(struct messages_block *out, const struct rdzv_endpoint *endpo
                      "reach it, name one of them",
                      host);
     else if (is_nobody)
-        messages_add(out, "likely",
+        messages_add(out, "likely", "%s; or a firewall rejects the connection",
                      is_static
                          ? "node rank 0 was not started there, or its --node-rank "
                            "is another"
@@ -297,9 +297,11 @@ static void advise(struct messages_block *out, const struct rdzv_endpoint *endpo
                      "this node has that address but may not serve: remove is_host=0, "
                      "or start ctrund there");
     else
-        messages_add(out, "do",
-                     "start ctrun (or ctrund) on the host that owns that address, "
-                     "or use an address of one of the nodes");
+        messages_add(out, "do", "%s, or use an address of one of the nodes",
+                     is_nobody
+                         ? "start ctrun (or ctrund) on the host that owns that address"
+                         : "check that address, and the network and firewalls on the "
+                           "way to it");
 }
 
 void rdzv_endpoint_explain_unreachable(struct messages_block *out,
@@ -318,7 +320,7 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
                        "%s cannot resolve the host name '%s' of the rendezvous",
                        config->run.host, config->rdzv.endpoint.host);
     else if (is_nobody)
-        messages_begin(out, CTRUN_E_NO_HOST, "no node serves the rendezvous at %s",
+        messages_begin(out, CTRUN_E_NO_HOST, "no rendezvous accepts connections at %s",
                        name);
     else
         messages_begin(out, code, "%s cannot reach the rendezvous at %s",

@@ -36,7 +36,7 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
         return;
     }
     messages_notice(
-        "waiting %llu s: no rendezvous at %s port %d%s: %s",
+        "waiting %llu s for the rendezvous at %s port %d%s: %s",
         (unsigned long long)(waited_ms / 1000), launch->config->rdzv.endpoint.host,
         launch->config->rdzv.endpoint.port,
         launch->config->rdzv.place_count > 1 ? " or at this run's other ports" : "",

@@ -2,6 +2,7 @@
 """Several launchers of one job on this machine: which one serves, which ones wait, and their
 ranks."""
 import json
+import os
 import re
 import signal
 import socket
@@ -459,6 +460,28 @@ def test_an_unreachable_endpoint_says_what_was_tried(box):
     assert lines[0].startswith("ctrun: error[E_UNREACHABLE]: ")
     assert [line[:13] for line in lines[1:]] == [
         "  last try   ", "  asked for  ", "  this node  ", "  do         "]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces")
+@pytest.mark.parametrize("host, code, last_try, likely, do", [
+    ("192.0.2.1", "E_UNREACHABLE]: {} cannot reach the rendezvous at", "No route to host: no machine answers at that address, "
+     "or a firewall or router rejects connections to it", [], "check that address, and the network and firewalls on the way to it"),
+    ("192.0.2.2", "E_UNREACHABLE]: {} cannot reach the rendezvous at",
+     "Network is unreachable: this node, or a router, has no route to that address", [],
+     "check that address, and the network and firewalls on the way to it"),
+    ("192.0.2.3", "E_NO_HOST]: no rendezvous accepts connections at", "Connection refused",
+     ["  likely     : no ctrun listens there: not started yet, ended, or started elsewhere; or a firewall rejects the connection"],
+     "start ctrun (or ctrund) on the host that owns that address")])
+def test_each_error_of_connect_is_followed_by_what_it_means(box, host, code, last_try, likely, do):
+    """A route that answers "unreachable", none, and one to this kernel, where nobody listens."""
+    network = 'ip link set lo up && ip route add unreachable 192.0.2.1 && ip route add local 192.0.2.3 dev lo && exec "$@"'
+    run = box.run("unshare", "-n", "sh", "-c", network, "sh", ctrun.program("ctrun"), "--nnodes=2",
+                  f"--rdzv-endpoint={host}:29400", "--rdzv-conf=read_timeout=1", "true")
+    assert run.code == 75, run
+    first, tried, _, _, *rest = run.err.splitlines()
+    assert first == f"ctrun: error[{code.format(socket.gethostname())} {host}:29400", run
+    assert tried == f"  last try   : {host}:29400: connect: {last_try}", run
+    assert rest == [*likely, f"  do         : {do}, or use an address of one of the nodes"], run
 
 
 def test_a_name_that_does_not_resolve_is_said_so(box):

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
 #include "worker_sdk/net/net.h"
 #include "worker_sdk/net/port_range.h"
+#include "worker_sdk/net/connect_error.h"
 
 static struct ct_nic make_nic(const char *name, const char *addr)
 {
@@ -109,6 +111,29 @@ TEST(a_port_range_is_two_ports_in_order)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (ct_port_range_parse(bad[i], &range, NULL) == 0)
             fail_msg("'%s' was taken", bad[i]);
+}
+
+TEST(an_error_of_connect_says_only_what_it_means)
+{
+    static const struct {
+        int rc;
+        const char *text;
+    } cases[] = {
+        {-ECONNREFUSED,
+         "no process listens at that port, or a firewall rejects connections to it"},
+        {-EHOSTUNREACH, "no machine answers at that address, or a firewall or router "
+                        "rejects connections to it"},
+        {-ENETUNREACH, "this node, or a router, has no route to that address"},
+        {-ETIMEDOUT,
+         "no answer: no machine is up at that address, or a firewall drops packets"},
+        {-EPERM, "a rule of this node's firewall or routes forbids it"},
+        {-ENETDOWN, "the network interface of this node is down"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(ct_connect_error_explain(cases[i].rc), cases[i].text);
+    assert_null(ct_connect_error_explain(-EMFILE));
+    assert_null(ct_connect_error_explain(0));
 }
 
 TEST(every_port_of_a_range_is_tried_once)
