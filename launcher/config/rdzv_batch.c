@@ -123,15 +123,20 @@ static void describe(const struct rdzv_target *to, const struct batch_place *pla
                         place->job);
 }
 
+static bool has_names(const struct batch_place *place)
+{
+    return strcmp(place->nodes.names[0], "?") != 0;
+}
+
 /* The agents that must come, for messages that name the absent ones. */
 static int name_nodes(const struct rdzv_target *to, const struct batch_place *place,
                       enum batch_shape shape)
 {
-    struct run_config *run = to->run;
     const size_t count = place->has_size ? place->nodes.count : 0;
+    struct run_config *run = to->run;
     int rc = 0;
 
-    for (size_t i = 0; i < count && rc == 0; i++)
+    for (size_t i = 0; i < count && rc == 0 && has_names(place); i++)
         rc = hostlist_add(&run->expected, place->nodes.names[i]);
     if (rc < 0 || shape != BATCH_RANKS)
         return rc;
@@ -171,7 +176,7 @@ static int fill(const struct rdzv_target *to, const struct options *options,
         (void)ct_copy(to->run->run_id, sizeof to->run->run_id, place->run_id);
     if (to->run->nodes.max == 1)
         return 0; /* one node needs no other, as without a batch system */
-    if (strcmp(place->nodes.names[0], "?") == 0)
+    if (!has_names(place))
         return ct_fail(
             err, CTRUN_E_USAGE,
             "%s starts tasks on %zu nodes, but does not name them; give all of them "
@@ -193,40 +198,51 @@ static int fill(const struct rdzv_target *to, const struct options *options,
     return 1;
 }
 
-/* Each task would otherwise be a run of its own, and the one that owns the endpoint would train alone. An
- * endpoint at loopback, or at any free port, means such runs. */
-static void keep_size(const struct rdzv_target *to, const struct options *options,
-                      const struct batch_place *place, enum batch_shape shape)
+/* An endpoint alone, which all nodes of the step may reach. One at loopback, or at any free port, means runs of a
+ * task each. */
+static bool has_common_endpoint(const struct options *options,
+                                const struct batch_place *place)
 {
     const char *backend = option_text(options, OPTION_RDZV_BACKEND);
     struct ct_endpoint endpoint;
     struct ctrun_error why;
     struct ct_addr addr;
 
-    if (option_has_text(options, OPTION_NNODES) ||
-        options->values[OPTION_STANDALONE].is_on ||
-        !option_has_text(options, OPTION_RDZV_ENDPOINT) ||
-        ct_endpoint_parse(option_text(options, OPTION_RDZV_ENDPOINT), &endpoint, &why) <
-            0 ||
-        endpoint.port == 0 || ct_addr_is_localhost(endpoint.host) ||
-        (ct_addr_parse(endpoint.host, 0, &addr) == 0 && ct_addr_is_loopback(&addr)) ||
-        (*backend && strcmp(backend, "c10d") != 0) ||
-        option_has_text(options, OPTION_MASTER_ADDR) ||
-        option_has_text(options, OPTION_MASTER_PORT) ||
-        option_is_given(options, OPTION_NODE_RANK) || !place->has_size ||
-        place->nodes.count < 2)
-        return;
-    to->run->nodes.min = to->run->nodes.max = shape == BATCH_RANKS
-                                                  ? batch_task_count(place)
-                                                  : (int)place->nodes.count;
+    return !options->values[OPTION_STANDALONE].is_on &&
+           option_has_text(options, OPTION_RDZV_ENDPOINT) &&
+           ct_endpoint_parse(option_text(options, OPTION_RDZV_ENDPOINT), &endpoint,
+                             &why) >= 0 &&
+           endpoint.port != 0 && !ct_addr_is_localhost(endpoint.host) &&
+           !(ct_addr_parse(endpoint.host, 0, &addr) == 0 &&
+             ct_addr_is_loopback(&addr)) &&
+           (!*backend || strcmp(backend, "c10d") == 0) &&
+           !option_has_text(options, OPTION_MASTER_ADDR) &&
+           !option_has_text(options, OPTION_MASTER_PORT) &&
+           !option_is_given(options, OPTION_NODE_RANK) && place->has_size &&
+           place->nodes.count > 1;
+}
+
+/* Without --nnodes each task would otherwise be a run of its own, and the one that owns the endpoint would train
+ * alone. If --nnodes is the step's size, too, all of its nodes (or tasks) are expected. */
+static int keep_size(const struct rdzv_target *to, const struct options *options,
+                     const struct batch_place *place, enum batch_shape shape)
+{
+    const int size = shape == BATCH_RANKS ? batch_task_count(place)
+                                          : (int)place->nodes.count;
+
+    if (!has_common_endpoint(options, place))
+        return 0;
+    if (option_has_text(options, OPTION_NNODES))
+        return to->run->nodes.max == size ? name_nodes(to, place, shape) : 0;
+    to->run->nodes.min = to->run->nodes.max = size;
     if (shape == BATCH_RANKS)
         to->run->nproc = 1; /* as in fill_task() */
     to->run->sized_by = place->system;
     if (batch_task_index(place) == 0)
-        ct_warn("--rdzv-endpoint without --nnodes: one run of the %d nodes (or tasks) "
-                "that %s "
+        ct_warn("--rdzv-endpoint without --nnodes: one run of the %d %s that %s "
                 "gives; --nnodes=1 makes each a run of its own",
-                to->run->nodes.max, place->system);
+                size, shape == BATCH_RANKS ? "tasks" : "nodes", place->system);
+    return name_nodes(to, place, shape);
 }
 
 /* The user configures the rendezvous. Then several tasks a node are nodes, if --nnodes counts them
@@ -305,8 +321,10 @@ int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *optio
         rc = 0;
     else if (is_given) {
         warn_standalone(&place, options);
-        keep_size(to, options, &place, shape);
-        rc = check_given(&place, shape, to, options, err);
+        if (keep_size(to, options, &place, shape) < 0)
+            rc = ct_fail(err, -ENOMEM, "out of memory");
+        else
+            rc = check_given(&place, shape, to, options, err);
     } else if ((rc = check(&place, shape, to, options, err)) == 0)
         rc = fill(to, options, &place, shape, &source, err);
     batch_place_deinit(&place);

@@ -90,8 +90,9 @@ struct round_settings {
     const char *const
         *expected; /* borrowed: names of the hosts that should join; may be NULL */
     size_t expected_count;
-    const int *expected_tasks; /* borrowed: of each of these hosts, where each task is a
-                                * member, and messages count tasks; NULL: one member each */
+    /* Borrowed: of each of these hosts, named or not, where each task is a member, and messages count tasks; NULL:
+     * one member each. */
+    const int *expected_tasks;
     uint64_t join_timeout_ms;
     uint64_t last_call_ms;
     uint64_t lost_after_ms;

@@ -186,7 +186,7 @@ static void add_rows(struct table *table, const struct round *round, uint64_t no
             add(table, round->settings.expected[i], "never connected");
 }
 
-/* Adds the number of nodes whose names are not known. */
+/* Adds the number of nodes (or tasks) whose names are not known. */
 static void add_unknown(struct table *table, const struct round *round)
 {
     const size_t needed = round->settings.min_nodes;
@@ -199,7 +199,8 @@ static void add_unknown(struct table *table, const struct round *round)
         (void)ct_format(text, sizeof text, "and %zu more", more);
         (void)ct_facts_add(&table->failure->facts, CT_FACT_MISSING, text);
     } else if (known < needed && round->settings.expected_count == 0) {
-        (void)ct_format(text, sizeof text, "%zu node%s", needed - known,
+        (void)ct_format(text, sizeof text, "%zu %s%s", needed - known,
+                        round->settings.expected_tasks ? "task" : "node",
                         needed - known == 1 ? "" : "s");
         /* After a world that had enough nodes: several nodes of one host share a name. */
         (void)add_row(table->failure, text,

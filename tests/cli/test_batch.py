@@ -131,6 +131,17 @@ def test_tasks_that_do_not_join_are_counted_as_tasks_of_their_hosts(box):
                     "  do         : look at the missing tasks; longer: --rdzv-conf join_timeout=1200"], run
 
 
+def test_an_endpoint_that_was_typed_leaves_the_missing_nodes_their_names(box):
+    here = socket.gethostname()
+    step = {**STEP, "SLURM_STEP_NODELIST": f"{here},nohost[1-2]", "SLURM_NODEID": "0"}
+    for options in ([], ["--nnodes=3"]):
+        run = box.ctrun(f"--rdzv-endpoint={here}:{ctrun.free_port()}", *options, "--rdzv-conf=join_timeout=1", "--no-python",
+                        "true", env=step)
+        assert run.code == 75, run
+        assert ": 1 of 3 nodes joined in 1.0 s" in run.err, run
+        assert "  missing    : nohost1: never connected\n               nohost2: never connected\n  do " in run.err, run
+
+
 def test_tasks_that_are_ranks_are_counted_as_tasks(box):
     run = box.start_ctrun("--no-python", "true", env=step_of_two_tasks())
     ctrun.wait_until(lambda: "1 of 2 tasks have joined; they meet at" in run.err, str(run))

@@ -11,6 +11,7 @@
 
 #include "launcher/run/plan.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
 
 enum {
     WORDS_MAX = 16,
@@ -546,6 +547,19 @@ static char *slurm_env[] = {
     NULL,
 };
 
+/* Names of nodes that the run waits for; how many tasks of each are agents, 0: the node is one. */
+static void assert_expected(const char *names, int tasks)
+{
+    const struct run_config *run = &f.config.run;
+    char found[128] = "";
+
+    for (size_t i = 0; i < run->expected.count; i++) {
+        (void)ct_append_item(found, sizeof found, ",", "%s", run->expected.names[i]);
+        assert_int_equal(run->expected_tasks ? run->expected_tasks[i] : 0, tasks);
+    }
+    assert_string_equal(found, names);
+}
+
 TEST(slurm_says_who_where_and_in_which_order)
 {
     int port;
@@ -594,6 +608,7 @@ TEST(an_endpoint_alone_keeps_the_number_of_nodes_of_the_step)
     assert_int_equal(f.config.run.nodes.min, 3);
     assert_int_equal(f.config.run.nodes.max, 3);
     assert_true(f.config.run.has_size);
+    assert_expected("node1,node2,node3", 0);
     resolve("--rdzv-backend=c10d --rdzv-endpoint=head true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.rdzv.endpoint.port, 29400);
@@ -617,8 +632,28 @@ TEST(an_endpoint_alone_keeps_the_number_of_nodes_of_the_step)
         '8'; /* agents that serve themselves */
     resolve("--rdzv-endpoint=head:1234 true", slurm_env);
     assert_int_equal(f.config.run.nodes.max, 24);
+    assert_expected("node1,node2,node3", 8);
     resolve("--nproc-per-node=8 --rdzv-endpoint=head:1234 true", slurm_env);
     assert_int_equal(f.config.run.nodes.max, 3);
+    assert_expected("node1,node2,node3", 0);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+}
+
+TEST(the_nodes_of_the_step_are_expected_where_nnodes_is_their_number)
+{
+    resolve("--nnodes=3 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_expected("node1,node2,node3", 0);
+    resolve("--nnodes=2:3 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_expected("node1,node2,node3", 0);
+    resolve("--nnodes=2 --rdzv-endpoint=head:1234 true", slurm_env); /* which two? */
+    assert_expected("", 0);
+    resolve("--nnodes=4 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_expected("", 0);
+    resolve("--nnodes=3 --rdzv-endpoint=localhost:1234 true", slurm_env);
+    assert_expected("", 0);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
+    resolve("--nnodes=24 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_expected("node1,node2,node3", 8);
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
 }
 

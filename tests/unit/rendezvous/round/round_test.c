@@ -2610,6 +2610,25 @@ ROUND_TEST(where_each_task_is_a_member_the_absent_ones_are_counted_by_host)
                         "20 n4.cluster: 2 of 3 tasks joined\n");
 }
 
+ROUND_TEST(absent_tasks_of_hosts_without_names_are_counted_as_tasks)
+{
+    static const int tasks[] = {2, 2};
+    const struct round_settings settings = {.min_nodes = 4,
+                                            .max_nodes = 4,
+                                            .join_timeout_ms = 1000,
+                                            .lost_after_ms = 5000,
+                                            .expected_tasks = tasks};
+    struct round *round = make(&settings);
+
+    add(round, 1, 0);
+    join(round, 1, 0);
+    tick(round, 1000);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_string_equal(
+        ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING),
+        "3 tasks: never connected (their names are not known here)");
+}
+
 ROUND_TEST(a_node_that_has_left_is_absent_by_name_and_reason)
 {
     const struct ct_leave leave = {.reason = "SIGTERM from pid 7"};
