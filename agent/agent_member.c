@@ -14,8 +14,15 @@ static void emit_limits(uint32_t min_nodes, uint32_t max_nodes, const char *by)
                   CT_INT("max_nodes", max_nodes), CT_STR("by", by));
 }
 
+/* Sent also to a node that joins or resumes, which may know these limits. */
 void agent_on_resize(struct agent *agent, const struct ct_resize *message)
 {
+    const struct ct_hello *hello = &agent->options->hello;
+
+    if (message->min_nodes ==
+            (agent->min_nodes ? agent->min_nodes : hello->min_nodes) &&
+        message->max_nodes == (agent->max_nodes ? agent->max_nodes : hello->max_nodes))
+        return;
     agent->min_nodes = message->min_nodes;
     agent->max_nodes = message->max_nodes;
     emit_limits(message->min_nodes, message->max_nodes, message->by);

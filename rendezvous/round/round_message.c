@@ -146,6 +146,8 @@ static void on_join(struct round *round, struct member *member,
      * is ready. */
     round->has_fingerprint = true;
     round->fingerprint = join->fingerprint;
+    if (member->join.slots == 0)
+        round_send_limits(round, member);
     member->join = *join;
     round_change_member(round, member, MEMBER_READY);
     round_send_reload(round, member);

@@ -193,6 +193,8 @@ void round_expire_forming(struct round *round, uint64_t now_ms);
 
 void round_on_resize(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms);
+/* Sends RESIZE to a member that may not know the present limits: it has just come or come back. */
+void round_send_limits(struct round *round, struct member *member);
 void round_on_drain(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms);
 void round_on_restart(struct round *round, struct member *member,

@@ -206,6 +206,7 @@ int round_resume(struct round *round, const struct round_command *command,
     round_push_to(round, ROUND_SEND_RESUMED, member);
     member->sent_reload = 0; /* RELOAD may have been lost on the way */
     round_send_reload(round, member);
+    round_send_limits(round, member); /* so may RESIZE */
     if (!has_run && member_is_in_world(member))
         stop_unstarted(round, member, now_ms);
     else

@@ -76,6 +76,19 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
     assert {e["restart_count"] for e in events} == {0}  # none of it uses a restart
 
 
+def test_a_node_that_joins_after_a_resize_knows_the_limits(box, cluster):
+    """Else a bare N, asked there, would bring back the minimum that was typed."""
+    cluster.start(2, "1:2")
+    cluster.world(1, 2)
+    assert ctl(box, "resize", "2:3", run=cluster.runs[0]).code == 0
+    cluster.add()
+    cluster.world(2, 3)
+    said = f"ctrun: the run may have 2 to 3 nodes now (asked on {os.uname().nodename})\n"
+    assert [run.err.count(said) for run in cluster.runs] == [1, 1, 1], cluster.runs
+    answer = ctl(box, "resize", "4", run=cluster.runs[2])
+    assert answer.out == "run members was asked to have 2 to 4 nodes\n", answer
+
+
 def test_a_worker_that_ended_with_0_because_it_was_stopped_was_stopped(box, cluster):
     up = box.path("up")
     saves = ["sh", "-c", f"trap 'exit 0' TERM; touch {up}.$RANK; while :; do sleep 0.1; done"]

@@ -319,7 +319,7 @@ def test_a_newcomer_is_taken_in(timed, clock):
     first = timed.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0).join()
     [start] = wire.live_until_start(first, clock=clock)
     assert start["group_world_size"] == 1
-    second = timed.agent("n1").hello().join()
+    second = timed.agent("n1").hello(min_nodes=1, max_nodes=2).join()
     assert first.expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
     first.stopped(1)
     first.join()

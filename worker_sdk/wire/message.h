@@ -589,7 +589,8 @@ struct ct_stopping {
 struct ct_resize {
     uint32_t min_nodes;
     uint32_t max_nodes;
-    char by[CT_HOST_MAX]; /* who asked, for people; the server fills it in */
+    /* Who asked, for people; the server fills it in. Empty: not known, an earlier server was asked. */
+    char by[CT_HOST_MAX];
 };
 
 /* Save, end your workers, leave. The agent that asked gets an answer of the same kind, before a
