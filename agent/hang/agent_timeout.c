@@ -162,7 +162,7 @@ static void look_twice(struct timeout_look *look)
                            (uint64_t)ct_left_ms(look->deadline_ms)))
         return;
     take_stacks(look);
-    if (look->agent->options->join.roles.count > 0)
+    if (!agent_has_one_role(look->agent))
         return; /* ranks of another role may be in no collective at all */
     if (agent_find_places(look->after, look->count, again_ms,
                           (uint64_t)ct_left_ms(look->deadline_ms)))

@@ -289,8 +289,7 @@ void agent_start_absent(struct agent *agent)
                                    .node_count = 1 /* the first one is named first */};
     if (agent->start.group_rank == 0)
         watch->counted_before = count_in_store(agent);
-    if (agent->start.world_size > 1 &&
-        agent->start.role_world_size == agent->start.world_size)
+    if (agent->start.world_size > 1 && agent_has_one_role(agent))
         loop_timer_set(watch->timer, pause_ms(watch));
 }
 

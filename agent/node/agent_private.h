@@ -277,6 +277,11 @@ static inline bool agent_is_undisturbed(const struct agent *agent)
     return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
            agent->stop.reason == 0;
 }
+/* All ranks of the world run the same program, as far as their roles say. */
+static inline bool agent_has_one_role(const struct agent *agent)
+{
+    return agent->start.role_world_size == agent->start.world_size;
+}
 void agent_end(struct agent *agent, const char *why);
 /* Ends because the agent cannot continue. The first reason is kept. */
 void agent_fail(struct agent *agent, const struct ctrun_error *why);

@@ -2,6 +2,7 @@
 """A collective times out without --hang-timeout: ctrun says where the other ranks are before it stops them. With a
 stand-in for torch (tests/lib/fake_torch.py); with torch itself: tests/interop/test_timeout_torch.py."""
 import re
+import shlex
 import sys
 
 import ctrun
@@ -37,7 +38,11 @@ def start(box, *programs, options=(), nproc=None, words=()):
     script = box.write("train.py", SCRIPT)
     return box.start_ctrun(f"--nproc-per-node={nproc or len(programs)}", "--shutdown-timeout=2", "--log-dir=logs", *options, script,
                            *programs, *words,
-                           env={"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir)})
+                           env=environment(box))
+
+
+def environment(box):
+    return {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir)}
 
 
 def line_of(text):
@@ -108,3 +113,15 @@ def test_another_node_says_where_its_ranks_were(box):
     assert re.search(rf"when rank 0 had ended, rank 2 was in no collective: {place(box)}, {STATE}$", said, re.M), nodes
     assert sorted(stacks(box)) == ["stacks.node0.txt", "stacks.node1.txt"], nodes
     assert "  world      : of 3 ranks seen on 2 nodes 2 wait in a collective (1, 3)\n" in said, nodes
+
+
+def test_with_several_roles_the_stacks_of_the_global_ranks_are_saved_and_nobody_is_named(box):
+    command = shlex.join([str(box.write("train.py", SCRIPT)), "rest()", LATE, "wait()"])
+    ended = box.start_ctrun("--standalone", "--shutdown-timeout=2", "--log-dir=logs", "--role", f"actor=1:{command}",
+                            "--role", f"learner=2:{command}", env=environment(box))
+    assert ended.wait() == 1 and "in no collective" not in ended.err and "waited in a" not in ended.err, ended
+    assert "  role       : learner, rank 0 of 2\n" in ended.err, ended
+    [text] = stacks(box).values()
+    assert re.findall(r"^rank \d: pid", text, re.M) == ["rank 0: pid", "rank 2: pid"], text
+    [event] = box.events("others_seen")
+    assert (event["rank"], event["running"], event["outside"], event["waiting"]) == (1, 2, "", ""), event
