@@ -23,6 +23,7 @@
 #include "agent/process/template_fork.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/kernel.h"
@@ -33,8 +34,6 @@ enum {
     STACK_BYTES = 32 * 1024,
     KERNEL_SIGNALS_BYTES = 8 /* bytes of its signal sets, which differ from glibc's */
 };
-
-static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
 
 /* Report of a child that failed before its program started. */
 struct report {
@@ -173,10 +172,9 @@ static _Noreturn void run_child(void *context)
 
 static const char *find_path(char *const *env)
 {
-    for (; *env; env++)
-        if (ct_starts_with(*env, "PATH="))
-            return *env + strlen("PATH=");
-    return default_path;
+    const char *path = ct_env_find(env, "PATH");
+
+    return path ? path : CT_ENV_NO_PATH;
 }
 
 static int open_batch(struct spawn_batch *batch)

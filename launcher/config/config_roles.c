@@ -198,13 +198,13 @@ const struct program *config_warm_program(const struct config *config)
 
 uint64_t config_program_hash(const struct config *config)
 {
-    const char *path = ct_env_find(config->env, "PATH");
     uint64_t whole = 0;
 
     if (config->run.roles.count == 0)
-        return program_hash(&config->work.program, path);
+        return program_hash(&config->work.program, config->env);
     for (int i = 0; i < config->run.roles.count; i++) {
-        const uint64_t hash = program_hash(&config->run.role_programs[i].program, path);
+        const uint64_t hash = program_hash(&config->run.role_programs[i].program,
+                                           config->env);
 
         if (hash == 0)
             return 0; /* not known: not compared */

@@ -1,41 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/config/ha_config.h"
 
-#include <unistd.h>
-
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
-
-/* The first executable of that name in PATH. False: there is none. */
-static bool find_program(char *dst, size_t size, const char *name, const char *path)
-{
-    const char *folder;
-    size_t length;
-
-    while (path && (folder = ct_next_field(&path, ':', &length)))
-        if (length > 0 &&
-            ct_format(dst, size, "%.*s/%s", (int)length, folder, name) >= 0 &&
-            access(dst, X_OK) == 0)
-            return true;
-    return false;
-}
 
 static int choose_program(char *dst, size_t size, const struct rdzv_target *to,
                           const char *name, const char *variable, const char *package,
                           struct ctrun_error *err)
 {
     const char *given = ct_env_find(to->env, variable);
+    const bool is_given = given && *given;
 
-    if (given && *given && *given != '/')
+    if (is_given && *given != '/')
         return ct_fail(err, CTRUN_E_USAGE, "%s=%s: give the whole path", variable,
                        given);
-    if (given && *given && ct_copy(dst, size, given) == 0 && access(dst, X_OK) == 0)
+    if (ct_env_find_program(dst, size, to->env, is_given ? given : name))
         return 0;
-    if (given && *given)
+    if (is_given)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "--ha: %s=%s cannot be executed on %s",
                        variable, given, to->run->host);
-    if (find_program(dst, size, name, ct_env_find(to->env, "PATH")))
-        return 0;
     return ct_fail(err, CTRUN_E_UNSUPPORTED,
                    "--ha: the program %s is not in PATH here; install it on every node "
                    "(Debian: apt install %s) or name it in %s",

@@ -86,27 +86,12 @@ static bool needs_other_interpreter(const char *path, char *line, size_t size)
     return is_other && strlen(line) > 2;
 }
 
-static bool is_executable_file(const char *path)
+/* Each worker looks for it again. */
+static bool can_be_run(const char *name, char *const *env)
 {
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
-}
-
-static bool is_in_path(const char *name, char *const *env)
-{
-    const char *list = ct_env_find(env, "PATH");
     char path[PATH_MAX];
-    size_t length;
 
-    if (!list)
-        list = "/usr/local/bin:/usr/bin:/bin";
-    for (const char *dir; (dir = ct_next_field(&list, ':', &length));)
-        if (ct_format(path, sizeof path, "%.*s/%s", length ? (int)length : 1,
-                      length ? dir : ".", name) >= 0 &&
-            is_executable_file(path))
-            return true;
-    return false;
+    return ct_env_find_program(path, sizeof path, env, name);
 }
 
 /* Programs such as ctrun-mnist are installed beside ctrun, which need not be in PATH. */
@@ -122,7 +107,8 @@ static bool is_beside_us(const char *name, char *dst, size_t size)
     if (!(slash = strrchr(self, '/')))
         return false;
     *slash = '\0';
-    return ct_format(dst, size, "%s/%s", self, name) >= 0 && is_executable_file(dst);
+    return ct_append(self, sizeof self, "/%s", name) > 0 &&
+           ct_env_find_program(dst, size, NULL, self);
 }
 
 static int fail_missing(const char *name, bool is_of_path, struct ctrun_error *err)
@@ -158,7 +144,7 @@ static int find_program(struct program *out, const char *name, char *const *env,
         return ct_fail(err, CTRUN_E_EXEC, "%.60s...: the name is too long", name);
     if (strchr(name, '/'))
         return access(name, F_OK) == 0 ? 0 : fail_missing(name, false, err);
-    if (is_in_path(name, env) || is_beside_us(name, out->path, sizeof out->path))
+    if (can_be_run(name, env) || is_beside_us(name, out->path, sizeof out->path))
         return 0;
     return fail_missing(name, true, err);
 }
@@ -202,7 +188,7 @@ static int check_python(const char *python, char *const *env, struct ctrun_error
     const bool is_path = strchr(python, '/');
     const bool is_there = is_path && access(python, F_OK) == 0;
 
-    if (is_path ? is_executable_file(python) : is_in_path(python, env))
+    if (can_be_run(python, env))
         return 0;
     return ct_fail(err, is_there ? -ENOEXEC : CTRUN_E_EXEC, "PYTHON_EXEC=%s: %s",
                    python,
@@ -217,8 +203,8 @@ static int set_python(struct program *out, char *const *env, struct ctrun_error 
     int rc;
 
     if (!python || !*python)
-        python = is_in_path("python3", env)  ? "python3"
-                 : is_in_path("python", env) ? "python"
+        python = can_be_run("python3", env)  ? "python3"
+                 : can_be_run("python", env) ? "python"
                                              : NULL;
     if (!python)
         return ct_fail(err, CTRUN_E_EXEC,

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/hash.h"
-#include "worker_sdk/base/str.h"
 
 enum {
     PIECE_BYTES = 64 * 1024
@@ -33,23 +33,14 @@ static uint64_t hash_file(const char *name)
     return hash;
 }
 
-uint64_t program_hash(const struct program *program, const char *path)
+uint64_t program_hash(const struct program *program, char *const *env)
 {
-    bool is_direct = program->mode == PROGRAM_DIRECT;
-    const char *name = is_direct ? program->path : program->args[0];
-    const char *folder;
-    size_t length;
+    char file[PATH_MAX];
 
-    if (program->mode == PROGRAM_MODULE || !name)
+    if (program->mode == PROGRAM_MODULE)
         return 0;
-    if (!is_direct || strchr(name, '/'))
-        return hash_file(name);
-    while (path && (folder = ct_next_field(&path, ':', &length))) {
-        char file[PATH_MAX];
-
-        if (ct_format(file, sizeof file, "%.*s/%s", (int)length, folder, name) > 0 &&
-            access(file, X_OK) == 0)
-            return hash_file(file);
-    }
-    return 0;
+    if (program->mode != PROGRAM_DIRECT)
+        return program->args[0] ? hash_file(program->args[0]) : 0;
+    return ct_env_find_program(file, sizeof file, env, program->path) ? hash_file(file)
+                                                                      : 0;
 }

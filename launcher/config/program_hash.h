@@ -6,5 +6,5 @@
 #include "launcher/config/program.h"
 
 /* The hash of the program, or of the script that Python runs; 0 when it cannot be read, or is a
- * module. path: PATH, for a program without a slash; may be NULL. */
-uint64_t program_hash(const struct program *program, const char *path);
+ * module. env: has PATH, for a program without a slash. */
+uint64_t program_hash(const struct program *program, char *const *env);

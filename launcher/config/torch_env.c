@@ -3,7 +3,6 @@
 
 #include <glob.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
@@ -74,21 +73,6 @@ static int look(const char *interpreter)
     return oldest;
 }
 
-/* Finds the program in PATH as execvp() does. */
-static bool find_interpreter(char dst[PATH_MAX], const char *name, const char *path)
-{
-    const char *folder;
-    size_t length;
-
-    if (strchr(name, '/'))
-        return ct_copy(dst, PATH_MAX, name) >= 0;
-    while (path && (folder = ct_next_field(&path, ':', &length)))
-        if (ct_format(dst, PATH_MAX, "%.*s/%s", (int)length, folder, name) > 0 &&
-            access(dst, X_OK) == 0)
-            return true;
-    return false;
-}
-
 /* "home = /usr/bin": the text behind "=". False: it has no such line. */
 static bool read_setting(char dst[PATH_MAX], const char *text, const char *key)
 {
@@ -128,7 +112,7 @@ int torch_env_find(const char *interpreter, char *const *env)
     char path[PATH_MAX], base[PATH_MAX], real[PATH_MAX];
     int version;
 
-    if (!find_interpreter(path, interpreter, ct_env_find(env, "PATH")))
+    if (!ct_env_find_program(path, sizeof path, env, interpreter))
         return 0;
     version = look(path); /* of a virtual environment */
     if (version < 0 && find_base(base, path)) {

@@ -12,6 +12,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
@@ -341,18 +342,10 @@ static int open_folder(const char *path, uid_t uid, struct ctrun_error *err)
 /* True on a login or compute node of Slurm. */
 static bool has_slurm(void)
 {
-    const char *list = getenv("PATH");
     char path[PATH_MAX];
-    size_t length;
 
-    if (getenv("SLURM_JOB_ID") || getenv("SLURM_CONF"))
-        return true;
-    for (const char *dir; list && (dir = ct_next_field(&list, ':', &length));)
-        if (length &&
-            ct_format(path, sizeof path, "%.*s/srun", (int)length, dir) >= 0 &&
-            access(path, X_OK) == 0)
-            return true;
-    return false;
+    return getenv("SLURM_JOB_ID") || getenv("SLURM_CONF") ||
+           ct_env_find_program(path, sizeof path, environ, "srun");
 }
 
 int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,

@@ -37,12 +37,11 @@ int launch_on_reload(void *context, const struct ct_reload *message, bool is_tak
 
     if (rc < 0 || !is_taken) {
         if (rc == 0)
-            *program = program_hash(&reload.program,
-                                    ct_env_find(launch->config->env, "PATH"));
+            *program = program_hash(&reload.program, launch->config->env);
         shell_words_free(reload.words);
         return rc;
     }
-    *program = program_hash(&reload.program, ct_env_find(launch->config->env, "PATH"));
+    *program = program_hash(&reload.program, launch->config->env);
     shell_words_free(launch->reload.words);
     launch->reload = reload;
     (void)ct_copy(shown, sizeof shown, message->command); /* same size */

@@ -2,14 +2,11 @@
 #include "worker_sdk/base/env.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
 
 enum {
     ADDED_ENTRIES = 32, /* room for the names that a launcher adds */
@@ -80,6 +77,31 @@ const char *ct_env_find(char *const *list, const char *name)
         if (is_entry(*list, name, length))
             return *list + length + 1;
     return NULL;
+}
+
+static bool is_program(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
+}
+
+bool ct_env_find_program(char *dst, size_t size, char *const *list, const char *name)
+{
+    const char *path = ct_env_find(list, "PATH");
+    const char *folder;
+    size_t length;
+
+    if (strchr(name, '/'))
+        return ct_copy(dst, size, name) == 0 && is_program(dst);
+    if (!path)
+        path = CT_ENV_NO_PATH;
+    while ((folder = ct_next_field(&path, ':', &length)))
+        if (ct_format(dst, size, "%.*s/%s", length ? (int)length : 1,
+                      length ? folder : ".", name) >= 0 &&
+            is_program(dst))
+            return true;
+    return false;
 }
 
 /* Index of name, or count when it is not set. */

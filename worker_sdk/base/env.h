@@ -4,7 +4,11 @@
  * Names keep the order of the original; new ones come at the end. Each name appears once. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* Where programs are looked for without PATH. */
+#define CT_ENV_NO_PATH "/usr/local/bin:/usr/bin:/bin"
 
 struct ct_env {
     char **list; /* "NAME=value" entries, NULL at the end; owned; give it to execve() */
@@ -24,5 +28,9 @@ ct_env_setf(struct ct_env *env, const char *name, const char *fmt, ...);
 void ct_env_remove(struct ct_env *env, const char *name);
 /* The value of name in a list as environ is (NULL: an empty one), borrowed; NULL: not set. */
 const char *ct_env_find(char *const *list, const char *name);
+/* The program that execvp() runs with that list: `name` itself if it has a slash, else the first executable file of that name
+ * in PATH; an empty entry of PATH is the current folder. False: there is none, or its path does not fit. Blocks with the
+ * file systems. */
+bool ct_env_find_program(char *dst, size_t size, char *const *list, const char *name);
 /* The value, borrowed until it changes; NULL when the name is not set. */
 const char *ct_env_get(const struct ct_env *env, const char *name);
