@@ -192,10 +192,7 @@ static void emit(const struct agent_bill *of, const struct bill_sum *sum)
     struct ct_event event;
 
     ct_event_begin(&event, "bill");
-    ct_event_str(&event, "of",
-                 of->is_recovery  ? "recovery"
-                 : of->is_restart ? "restart"
-                                  : "start");
+    ct_event_str(&event, "of", bill_of_name(of->of));
     ct_event_int(&event, "generation", (int64_t)of->generation);
     ct_event_int(&event, "restart_count", of->restart_count);
     ct_event_int(&event, "total_ms", (int64_t)sum->total_ms);
@@ -273,7 +270,7 @@ static void close_bill(struct agent *agent)
     known = bill_known(&watch->out.bill);
     watch->out.is_whole = (watch->shown & ~known) == 0;
     watch->shown |= known >> BILL_START << BILL_START;
-    ranks = watch->out.is_restart ? NULL : read_ranks(agent);
+    ranks = watch->out.of == BILL_OF_START ? read_ranks(agent) : NULL;
     watch->out.ranks = ranks;
     watch->out.rank_count = ranks ? worker_group_count(agent->group) : 0;
     agent_send_bill(agent, &watch->out);
@@ -288,8 +285,9 @@ static bool is_due(struct agent *agent)
 {
     const struct bill_watch *watch = &agent->bill;
     const int most = watch->steppers > 0 ? watch->steppers : watch->optimizers;
-    const int expected = watch->out.is_restart ? most
-                                               : worker_group_count(agent->group);
+    const int expected = watch->out.of == BILL_OF_START
+                             ? worker_group_count(agent->group)
+                             : most;
     uint64_t at_ms;
     int rank;
 
@@ -332,7 +330,7 @@ static void begin(struct agent *agent)
 
     watch->state = BILL_IS_STOPPED;
     watch->last_step = -1;
-    watch->out = (struct agent_bill){.is_restart = true};
+    watch->out = (struct agent_bill){.of = BILL_OF_RESTART};
     bill_begin(&watch->out.bill, is_dated ? BILL_DETECT : BILL_DECIDE, at_ms);
     if (is_dated)
         bill_end_phase(&watch->out.bill, BILL_DETECT, ct_now_ms(), -1);
@@ -411,7 +409,7 @@ int agent_open_bill(struct agent *agent, struct ctrun_error *err)
     loop_watch_for(watch->met, LOOP_READ);
     watch->state = BILL_IS_STOPPED;
     watch->last_step = -1;
-    watch->out = (struct agent_bill){.lost_steps = -1};
+    watch->out = (struct agent_bill){.of = BILL_OF_START, .lost_steps = -1};
     bill_begin(&watch->out.bill, BILL_MEET, agent->born_ms);
     return 0;
 }

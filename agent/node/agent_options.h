@@ -27,11 +27,10 @@ struct agent_ending {
     uint64_t grace_ms; /* grace time of the workers */
 };
 
-/* How long the first start of a node's workers, or a restart, took. */
+/* How long the first start of a node's workers, a restart or a recovery took. */
 struct agent_bill {
     struct bill bill;
-    bool is_restart;
-    bool is_recovery;    /* the other workers have continued (--survive) */
+    enum bill_of of;
     uint64_t generation; /* of the round that was started */
     uint32_t restart_count;
     bool is_whole;      /* all phases are known that earlier rounds have shown */

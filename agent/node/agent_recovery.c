@@ -102,7 +102,7 @@ void agent_recovery_lose(struct agent *agent, const struct ct_failure *failure)
     if (watch->state == RECOVERY_DECIDED)
         close_bill(agent, false);
     watch->state = RECOVERY_LOST;
-    watch->out = (struct agent_bill){.is_recovery = true,
+    watch->out = (struct agent_bill){.of = BILL_OF_RECOVERY,
                                      .generation = agent->start.generation,
                                      .restart_count = agent->start.restart_count,
                                      .lost_steps = -1};

@@ -13,6 +13,15 @@ static const char *const names[BILL_PHASES] = {
     [BILL_JOIN] = "join",
 };
 
+const char *bill_of_name(enum bill_of of)
+{
+    static const char *const texts[] = {[BILL_OF_START] = "start",
+                                        [BILL_OF_RESTART] = "restart",
+                                        [BILL_OF_RECOVERY] = "recovery"};
+
+    return texts[of];
+}
+
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms)
 {
     *bill = (struct bill){

@@ -34,6 +34,12 @@ enum bill_phase {
     BILL_PHASES
 };
 
+enum bill_of {
+    BILL_OF_START, /* the first one */
+    BILL_OF_RESTART,
+    BILL_OF_RECOVERY /* the other workers have continued (--survive) */
+};
+
 struct bill {
     uint64_t begun_ms;
     enum bill_phase first;        /* the earlier phases are not part of this start */
@@ -62,6 +68,8 @@ struct bill_rank {
     struct bill_sum sum;
 };
 
+/* "start", "restart", "recovery" */
+const char *bill_of_name(enum bill_of of);
 /* A restart begins with BILL_DETECT if the time of the failure is known, with BILL_DECIDE if only
  * the time when it was seen is known; a first start begins with BILL_MEET. */
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms);

@@ -10,8 +10,9 @@ void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)
 {
     const uint64_t total_ms = item->sum.total_ms;
 
-    item->is_over = item->is_restart && budget_ms > 0 && total_ms > budget_ms;
-    if (!item->is_restart) {
+    item->is_over = item->of == BILL_OF_RESTART && budget_ms > 0 &&
+                    total_ms > budget_ms;
+    if (item->of == BILL_OF_START) {
         bills->start = *item;
         bills->has_start = true;
         return;
@@ -61,9 +62,7 @@ static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
 
 void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
 {
-    const char *name = item->is_recovery  ? "recovery"
-                       : item->is_restart ? "restart"
-                                          : "start";
+    const char *name = bill_of_name(item->of);
     char text[BILLS_TEXT_MAX];
 
     (void)ct_format(dst, BILLS_TEXT_MAX, "%s took %.3f s%s", name,
@@ -71,7 +70,7 @@ void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
                     item->is_one_of_many ? " on this node" : "");
     bill_format_parts(text, sizeof text, &item->sum);
     (void)ct_append(dst, BILLS_TEXT_MAX, ": %s", text);
-    if (!item->is_restart && !item->is_recovery)
+    if (item->of == BILL_OF_START)
         add_longest(dst, &item->sum);
     if (item->lost_steps >= 0)
         (void)ct_append(dst, BILLS_TEXT_MAX, "; %lld step%s lost",

@@ -18,9 +18,8 @@ struct bills_item {
     struct bill_sum sum;
     uint64_t generation; /* of the round that was started */
     uint32_t restart_count;
-    int64_t lost_steps; /* -1: not known */
-    bool is_restart;
-    bool is_recovery;    /* without a restart: only bills_format() takes it */
+    int64_t lost_steps;  /* -1: not known */
+    enum bill_of of;     /* bills_add() takes no recovery */
     bool is_whole;       /* it has all phases that earlier rounds had */
     bool is_one_of_many; /* the run has several nodes */
     bool is_over;        /* over the budget */

@@ -7,8 +7,7 @@
 /* Only the first node prints the cost of a restart or recovery; everything else goes to the log. */
 static void print(const struct launch *launch, const struct bills_item *item)
 {
-    const bool is_printed = (item->is_restart || item->is_recovery) &&
-                            launch->group_rank == 0 &&
+    const bool is_printed = item->of != BILL_OF_START && launch->group_rank == 0 &&
                             !launch->config->run.task.is_quiet;
     char text[BILLS_TEXT_MAX];
 
@@ -28,13 +27,12 @@ void launch_on_bill(void *context, const struct agent_bill *bill)
     struct bills_item item = {.generation = bill->generation,
                               .restart_count = bill->restart_count,
                               .lost_steps = bill->lost_steps,
-                              .is_restart = bill->is_restart,
-                              .is_recovery = bill->is_recovery,
+                              .of = bill->of,
                               .is_whole = bill->is_whole,
                               .is_one_of_many = launch->is_one_of_many};
 
     bill_add_up(&item.sum, &bill->bill);
-    if (!bill->is_recovery) {
+    if (bill->of != BILL_OF_RECOVERY) {
         bills_add(&launch->bills, &item, launch->config->stop.budget_ms);
         bills_set_ranks(&launch->bills, bill->ranks, bill->rank_count);
     }
