@@ -355,8 +355,8 @@ static int open_watch(struct agent *agent, struct ctrun_error *err)
     return agent_open_stuck(agent, err);
 }
 
-/* Both watches use the recorder's folder, and so do first steps. Without the folder the run continues, a look reads
- * only the frames, and first steps are not seen. */
+/* Both watches use the recorder's folder, and so do the marks of a start. Without the folder the run continues, a look reads
+ * only the frames, and no mark is seen. */
 static void open_recorder(struct agent *agent)
 {
     const struct template_plan *plan = agent->options->workers.template;
@@ -365,15 +365,15 @@ static void open_recorder(struct agent *agent)
                            (plan && plan->learns ? RECORDER_LEARN : 0);
     struct ctrun_error why;
 
-    if (!serves && !agent->options->sees_first_steps)
+    if (!serves && !agent->options->sees_start_marks)
         return;
     if (recorder_folder_open(&agent->recorder, wants, &why) < 0) {
         if (serves)
             ct_warn("torch's flight recorder cannot be read, so that a rank that waits "
                     "is found by its Python frames alone: %s",
                     why.text);
-    } else if (first_step_open(&agent->first_step, agent->loop, agent->recorder,
-                               agent_on_start_mark, agent, &why) == 0)
+    } else if (start_marks_open(&agent->start_marks, agent->loop, agent->recorder,
+                                agent_on_start_mark, agent, &why) == 0)
         return;
     ct_info("init_process_group() and the first steps of torch's optimizers are not "
             "seen: %s",
@@ -402,8 +402,8 @@ void agent_close_hang(struct agent *agent)
 {
     agent_close_stragglers(agent);
     close_watch(agent);
-    first_step_close(agent->first_step);
-    agent->first_step = NULL;
+    start_marks_close(agent->start_marks);
+    agent->start_marks = NULL;
     recorder_folder_close(agent->recorder);
     agent->recorder = NULL;
 }

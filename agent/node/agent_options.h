@@ -146,7 +146,7 @@ struct agent_options {
     struct restart_delay_options restart_delay;
     uint64_t hang_timeout_ms; /* longest time without a step; 0: no watch */
     bool finds_stragglers;    /* report ranks that are late in collectives */
-    bool sees_first_steps;    /* of torch's optimizers in workers, for on_bill */
+    bool sees_start_marks;    /* of torch in workers, for on_bill */
     /* With it: fills in recent values of the GPU of each of `count` workers, zeros if unknown. Does
      * not block. May be NULL. */
     void (*look_at_gpus)(void *context, struct rank_gpu *out, int count);

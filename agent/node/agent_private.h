@@ -58,7 +58,7 @@
 #include "agent/output/console_dedup.h"
 #include "agent/output/console.h"
 #include "agent/postmortem/oom_counter.h"
-#include "agent/recorder/first_step.h"
+#include "agent/recorder/start_marks.h"
 #include "agent/recorder/recorder_folder.h"
 #include "agent/node/members.h"
 #include "agent/node/signal_once.h"
@@ -159,9 +159,9 @@ struct agent {
     struct hang_watch *hang;           /* NULL: not wanted */
     struct recorder_folder
         *recorder; /* where torch's servers in the workers listen; NULL: nowhere */
-    struct first_step *first_step; /* NULL: first steps of optimizers are not seen */
-    struct stacks_request *stacks; /* NULL: no request for stacks */
-    struct stuck_watch *stuck;     /* NULL: not wanted */
+    struct start_marks *start_marks;    /* NULL: marks of torch are not seen */
+    struct stacks_request *stacks;      /* NULL: no request for stacks */
+    struct stuck_watch *stuck;          /* NULL: not wanted */
     struct straggler_watch *stragglers; /* NULL: not wanted */
     struct slow_node_watch *slow_node;  /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
@@ -420,7 +420,7 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase);
 int64_t agent_last_step(const struct agent *agent);
 /* A worker has sent its first message, or a step. */
 void agent_bill_look(struct agent *agent);
-/* torch in worker `pid` has come that far; a first_step_fn, context: the agent. */
+/* torch in worker `pid` has come that far; a start_marks_fn, context: the agent. */
 void agent_on_start_mark(void *context, pid_t pid, enum start_mark mark,
                          const char *names);
 /* Emits an event for a bill that is complete, and hands the bill to the launcher. */

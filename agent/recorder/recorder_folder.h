@@ -14,7 +14,7 @@ struct recorder_folder;
 
 enum {
     RECORDER_SERVE = 1, /* torch's servers are to be started */
-    RECORDER_LEARN = 2  /* the first step comes with names of modules (first_step.h) */
+    RECORDER_LEARN = 2  /* the first step comes with names of modules (start_marks.h) */
 };
 
 /* Removes what killed agents have left. wants: RECORDER_SERVE and RECORDER_LEARN. 0 or a code. */

@@ -16,7 +16,7 @@
 
 #include "agent/output/console.h"
 #include "agent/process/peer_sockets.h"
-#include "agent/recorder/first_step.h"
+#include "agent/recorder/start_marks.h"
 #include "agent/worker/plan.h"
 
 enum {

@@ -287,7 +287,7 @@ static int run_agent(struct launch *launch)
     warm = warm_init(&launch->warm, config, &err);
     if (warm > 0)
         options->workers.template = &launch->warm.plan;
-    options->sees_first_steps = warm > 0 || config->stop.budget_ms > 0;
+    options->sees_start_marks = warm > 0 || config->stop.budget_ms > 0;
     launch_fill_stores(launch, options);
     launch_fill_words(options);
     fill_options(launch, options);

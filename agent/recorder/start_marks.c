@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/recorder/first_step.h"
+#include "agent/recorder/start_marks.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@ enum {
     TEXT_MAX_BYTES = 128 * 1024
 };
 
-struct first_step {
+struct start_marks {
     struct loop_watch *socket;
-    first_step_fn *fn;
+    start_marks_fn *fn;
     void *context;
     char text[TEXT_MAX_BYTES]; /* of a datagram */
 };
@@ -68,17 +68,16 @@ static enum start_mark find_mark(const char *text)
 
 static void on_datagram(void *context, unsigned events)
 {
-    struct first_step *first_step = context;
-    const int fd = loop_watch_fd(first_step->socket);
+    struct start_marks *marks = context;
+    const int fd = loop_watch_fd(marks->socket);
     int left = TURN_MAX;
 
     (void)events;
-    for (pid_t pid; left-- > 0 && (pid = receive(fd, first_step->text)) >= 0;) {
+    for (pid_t pid; left-- > 0 && (pid = receive(fd, marks->text)) >= 0;) {
         const pid_t session = pid > 0 ? getsid(pid) : -1;
 
         if (session > 0)
-            first_step->fn(first_step->context, session, find_mark(first_step->text),
-                           first_step->text);
+            marks->fn(marks->context, session, find_mark(marks->text), marks->text);
     }
 }
 
@@ -104,32 +103,32 @@ static int open_socket(const struct recorder_folder *folder)
     return rc;
 }
 
-int first_step_open(struct first_step **out, struct loop *loop,
-                    const struct recorder_folder *folder, first_step_fn *fn,
-                    void *context, struct ctrun_error *err)
+int start_marks_open(struct start_marks **out, struct loop *loop,
+                     const struct recorder_folder *folder, start_marks_fn *fn,
+                     void *context, struct ctrun_error *err)
 {
-    struct first_step *first_step = ct_zalloc(sizeof *first_step);
-    const int fd = first_step ? open_socket(folder) : -ENOMEM;
+    struct start_marks *marks = ct_zalloc(sizeof *marks);
+    const int fd = marks ? open_socket(folder) : -ENOMEM;
 
     if (fd >= 0) {
-        first_step->fn = fn;
-        first_step->context = context;
-        first_step->socket = loop_watch_open(loop, fd, on_datagram, first_step);
+        marks->fn = fn;
+        marks->context = context;
+        marks->socket = loop_watch_open(loop, fd, on_datagram, marks);
     }
-    if (fd < 0 || !first_step->socket) {
-        free(first_step);
-        return ct_fail(err, fd < 0 ? fd : -ENOMEM, "socket for first steps: %s",
+    if (fd < 0 || !marks->socket) {
+        free(marks);
+        return ct_fail(err, fd < 0 ? fd : -ENOMEM, "socket for start marks: %s",
                        strerror(fd < 0 ? -fd : ENOMEM));
     }
-    loop_watch_for(first_step->socket, LOOP_READ);
-    *out = first_step;
+    loop_watch_for(marks->socket, LOOP_READ);
+    *out = marks;
     return 0;
 }
 
-void first_step_close(struct first_step *first_step)
+void start_marks_close(struct start_marks *marks)
 {
-    if (!first_step)
+    if (!marks)
         return;
-    loop_watch_close(first_step->socket);
-    free(first_step);
+    loop_watch_close(marks->socket);
+    free(marks);
 }

@@ -6,7 +6,7 @@
 #include "agent/loop/loop.h"
 #include "agent/recorder/recorder_folder.h"
 
-struct first_step;
+struct start_marks;
 
 enum start_mark {
     START_IMPORTED, /* init_process_group() begins: its program is imported */
@@ -16,11 +16,11 @@ enum start_mark {
 
 /* `session` is the session of the process, which is the pid of its worker. names, with START_STEPPED: modules that it had imported, in the
  * order of their imports, with commas; "" unless the folder has the file `learn`. */
-typedef void first_step_fn(void *context, pid_t session, enum start_mark mark,
-                           const char *names);
+typedef void start_marks_fn(void *context, pid_t session, enum start_mark mark,
+                            const char *names);
 
 /* 0 or a code. `folder` is borrowed for the call. */
-int first_step_open(struct first_step **out, struct loop *loop,
-                    const struct recorder_folder *folder, first_step_fn *fn,
-                    void *context, struct ctrun_error *err);
-void first_step_close(struct first_step *first_step); /* NULL is fine */
+int start_marks_open(struct start_marks **out, struct loop *loop,
+                     const struct recorder_folder *folder, start_marks_fn *fn,
+                     void *context, struct ctrun_error *err);
+void start_marks_close(struct start_marks *marks); /* NULL is fine */

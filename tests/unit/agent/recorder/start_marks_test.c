@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has sent the byte of a first step. */
-#include "agent/recorder/first_step.h"
+/* Who has sent the mark of a start. */
+#include "agent/recorder/start_marks.h"
 
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -58,12 +58,12 @@ static void send_step(const char *path, int held)
     _exit(fd != 0);
 }
 
-TEST(a_step_is_that_of_the_session_of_its_process)
+TEST(a_mark_is_that_of_the_session_of_its_process)
 {
     char above[] = "/tmp/ctrun-step-XXXXXX", path[PATH_MAX];
     struct seen seen = {0};
     struct recorder_folder *folder;
-    struct first_step *first_step;
+    struct start_marks *marks;
     struct ctrun_error err;
     int held[2], status;
     pid_t worker;
@@ -72,8 +72,8 @@ TEST(a_step_is_that_of_the_session_of_its_process)
     assert_int_equal(setenv(CTL_DIR_ENV, above, 1), 0);
     assert_int_equal(recorder_folder_open(&folder, 0, &err), 0);
     assert_int_equal(loop_create(&seen.loop), 0);
-    assert_int_equal(
-        first_step_open(&first_step, seen.loop, folder, on_step, &seen, &err), 0);
+    assert_int_equal(start_marks_open(&marks, seen.loop, folder, on_step, &seen, &err),
+                     0);
     assert_int_equal(pipe(held), 0);
     recorder_folder_socket(folder, path, 0);
     if ((worker = fork()) == 0) {
@@ -87,7 +87,7 @@ TEST(a_step_is_that_of_the_session_of_its_process)
     close(held[1]);
     assert_int_equal(waitpid(worker, &status, 0), worker);
     assert_int_equal(status, 0);
-    first_step_close(first_step);
+    start_marks_close(marks);
     recorder_folder_close(folder);
     assert_int_equal(loop_destroy(seen.loop), 0);
     assert_int_equal(rmdir(above), 0);
