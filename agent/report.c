@@ -164,7 +164,7 @@ static int add_waiting(struct ct_buf *out, const struct ct_waiting *waiting)
 
 static int add_earlier(struct ct_buf *out, const struct report *report)
 {
-    const struct agent_earlier *earlier = &report->options->earlier;
+    const struct job_starts *earlier = &report->options->earlier;
 
     return ct_buf_printf(
         out, ",\"requeues\":%u,\"total_restarts\":%llu,\"unknown_starts\":%u",

@@ -9,6 +9,7 @@
 #include "agent/node/restart_delay.h"
 #include "agent/process/process_name.h"
 #include "agent/watch/bill.h"
+#include "agent/watch/job_starts.h"
 #include "agent/watch/rank_load.h"
 #include "agent/worker/plan.h"
 #include "worker_sdk/wire/auth.h"
@@ -93,18 +94,11 @@ struct agent_ha {
     bool (*finds)(void *context);
 };
 
-/* Starts of a job before its batch system requeued it. */
-struct agent_earlier {
-    uint32_t requeues;
-    uint64_t restarts; /* in these starts */
-    uint32_t unknown;  /* of them; not in the sum */
-};
-
 struct agent_options {
     struct ct_hello hello; /* run id, host, limits */
     struct ct_join join;   /* slots, role, hints; store_port is filled by the agent */
     struct worker_options workers;
-    struct agent_earlier earlier;
+    struct job_starts earlier;
     const struct ct_addr
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;

@@ -102,12 +102,12 @@ static int fill(struct search *search, const struct earlier_starts_of *of)
     return ct_copy(search->base, sizeof search->base, of->base);
 }
 
-void earlier_starts_find(struct earlier_starts *out, const struct earlier_starts_of *of)
+void earlier_starts_find(struct job_starts *out, const struct earlier_starts_of *of)
 {
     const uint32_t requeues = of->requeues;
     struct search *search;
 
-    *out = (struct earlier_starts){.unknown = requeues};
+    *out = (struct job_starts){.requeues = requeues, .unknown = requeues};
     if (requeues == 0 || !of->base || !(search = ct_zalloc(sizeof *search)))
         return;
     if (fill(search, of) < 0) {

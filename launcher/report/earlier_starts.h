@@ -3,13 +3,7 @@
  * below the log folder. Each has the sum of those before it, so the newest one that is found is enough. */
 #pragma once
 
-#include <stdint.h>
-
-struct earlier_starts {
-    uint64_t restarts;
-    uint32_t
-        unknown; /* starts that are not in the sum: they have left no summary.json */
-};
+#include "agent/watch/job_starts.h"
 
 struct earlier_starts_of {
     const char *base;   /* --log-dir; NULL: none */
@@ -19,5 +13,4 @@ struct earlier_starts_of {
 };
 
 /* Waits for the file system for a short time only. */
-void earlier_starts_find(struct earlier_starts *out,
-                         const struct earlier_starts_of *of);
+void earlier_starts_find(struct job_starts *out, const struct earlier_starts_of *of);

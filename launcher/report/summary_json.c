@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/report/summary_json.h"
 
-#include "launcher/report/earlier_starts.h"
 #include "launcher/report/fact_label.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
@@ -278,7 +277,7 @@ static void format_page(struct page *page, const struct summary_json *json)
     add_number(page, "generation", (int64_t)verdict->generation);
     add_number(page, "restart_count", verdict->restart_count);
     add_number(page, "max_restarts", summary->max_restarts);
-    add_number(page, "requeues", json->requeues);
+    add_number(page, "requeues", json->earlier->requeues);
     add_text(page, "batch_task", *json->batch_task ? json->batch_task : NULL);
     add_number(page, "total_restarts",
                (int64_t)(verdict->restart_count + json->earlier->restarts));

@@ -3,6 +3,7 @@
  * packaging/schema/summary.schema.json describes it, ctrun-events(7) explains it. */
 #pragma once
 
+#include "agent/watch/job_starts.h"
 #include "launcher/report/bills.h"
 #include "launcher/report/summary.h"
 
@@ -21,9 +22,8 @@ struct summary_json {
         asked; /* who ended the run and why, and which ranks were killed; may be empty */
     const struct ctrun_error *error; /* code != 0: the launcher's own error */
     const struct bills *bills;
-    uint32_t requeues;      /* earlier starts of the batch system's job */
-    const char *batch_task; /* empty: none */
-    const struct earlier_starts *earlier;
+    const char *batch_task;           /* empty: none */
+    const struct job_starts *earlier; /* starts of the batch system's job */
     uint64_t duration_ms;
 };
 

@@ -176,9 +176,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     (void)ct_copy(out->hello.host, sizeof out->hello.host, config->run.host);
 
     fill_job(config, &out->hello);
-    out->earlier = (struct agent_earlier){.requeues = config->run.requeues,
-                                          .restarts = launch->earlier.restarts,
-                                          .unknown = launch->earlier.unknown};
+    out->earlier = launch->earlier;
 
     out->is_alone = config->rdzv.backend == CONFIG_LOCAL;
     if (config->run.batch_system && config->run.node_count > 0) /* a task is an agent */

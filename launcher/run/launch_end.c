@@ -351,7 +351,6 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .asked = asked,
         .error = &result->error,
         .bills = &launch->bills,
-        .requeues = config->run.requeues,
         .batch_task = config->run.batch_task,
         .earlier = &launch->earlier,
         .duration_ms = ct_now_ms() - launch->born_ms,

@@ -73,9 +73,9 @@ struct launch {
     struct torch_events torch_events;
     struct role_restarts role_restarts;
     struct bills bills;
-    struct earlier_starts earlier; /* of the batch system's job */
-    bool is_one_of_many;           /* the last round had several nodes */
-    struct ct_waiting waiting;     /* last received, for the summary */
+    struct job_starts earlier; /* of the batch system's job */
+    bool is_one_of_many;       /* the last round had several nodes */
+    struct ct_waiting waiting; /* last received, for the summary */
     uint64_t waited_ms;
     uint64_t printed_ms;
     uint64_t born_ms;

@@ -80,13 +80,14 @@ static void leave(const char *folder, const char *task, unsigned requeues,
 
 static void check(unsigned requeues, uint64_t restarts, uint32_t unknown)
 {
-    struct earlier_starts found;
+    struct job_starts found;
     char task[64];
 
     (void)ct_format(task, sizeof task, "slurm-41.0.%u", requeues);
     earlier_starts_find(
         &found, &(struct earlier_starts_of){
                     .base = base, .task = task, .run_id = task, .requeues = requeues});
+    assert_int_equal(found.requeues, requeues);
     assert_int_equal(found.restarts, restarts);
     assert_int_equal(found.unknown, unknown);
 }
@@ -150,7 +151,7 @@ STARTS_TEST(a_broken_file_is_none_and_the_others_count)
 
 STARTS_TEST(without_a_log_folder_no_start_is_known)
 {
-    struct earlier_starts found;
+    struct job_starts found;
 
     check(2, 0, 2);
     earlier_starts_find(&found, &(struct earlier_starts_of){.base = "/nonexistent",
