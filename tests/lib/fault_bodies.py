@@ -88,6 +88,8 @@ BODIES = {
     "config": ("ctrun --config options --print-config true", 0),
     "dry-run": (f"env {' '.join(SLURM.split())} ctrun --dry-run --json --no-python true".replace(
         "[", "'['").replace("(", "'('").replace(")", "')'"), 0),
+    "dry-run-tasks": (f"env {' '.join(SLURM.split())} ctrun --dry-run --no-python true".replace(
+        "TASKS=2", "TASKS=4").replace("1(x2)", "'2(x2)'").replace("[", "'['"), 0),
     "dry-run-text": ("ctrun --dry-run --nic-affinity --no-python true", 0),
     "hold": ("env PYTHONPATH=$HERE/../../python CTRUN_LIBRARY=$TESTS/../../lib/libctrun.so ctrun --no-python "
              "$PYTHON -c 'import ctrun; ctrun.metric(\"a\", 1); f = ctrun.hold(\"c\"); f.write(b\"x\"); "
