@@ -22,8 +22,7 @@
 #include "worker_sdk/base/signal_name.h"
 
 enum {
-    TIMEOUT_TEXT_MAX = 1024,
-    KILLED_TEXT_MAX = 256
+    TIMEOUT_TEXT_MAX = 1024
 };
 
 /* The server's text names the settings of the other nodes; adds this node's. */
@@ -104,27 +103,6 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
     return launch->config->stop.requeue_exit;
 }
 
-/* "rank 1 was killed before it had ended: ...", by whomever; empty: none was. */
-static void format_killed(char *dst, size_t size, const struct launch *launch)
-{
-    const int count = launch->killed.count;
-    const int named = count < KILLED_NAMED_MAX ? count : KILLED_NAMED_MAX;
-    char list[KILLED_TEXT_MAX / 2] = "";
-
-    *dst = '\0';
-    for (int i = 0; i < named; i++)
-        (void)ct_append_item(list, sizeof list, ", ", "%d",
-                             launch->killed.ranks[i]); /* fits */
-    if (count > named)
-        (void)ct_append(list, sizeof list, " and %d more", count - named); /* fits */
-    if (count > 0)
-        (void)ct_format(
-            dst, size,
-            "rank%s %s %s killed before %s had ended: %s checkpoint may be incomplete",
-            count > 1 ? "s" : "", list, count > 1 ? "were" : "was",
-            count > 1 ? "they" : "it", count > 1 ? "their" : "its");
-}
-
 static void end_by_signal(const struct launch *launch,
                           const struct agent_result *result)
 {
@@ -132,9 +110,9 @@ static void end_by_signal(const struct launch *launch,
     char name[CT_SIGNAL_NAME_MAX];
     const bool is_left = result->error.code == CTRUN_E_UNKILLABLE;
     const char *rest = is_left ? "do not reuse this node" : "all workers are gone";
-    char text[128], killed[KILLED_TEXT_MAX];
+    char text[128], killed[KILLED_RANKS_TEXT_MAX];
 
-    format_killed(killed, sizeof killed, launch);
+    killed_ranks_format(killed, &launch->killed);
     if (*killed)
         messages_warn(0, "%s", killed);
     (void)ct_format(text, sizeof text,
@@ -340,7 +318,8 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
 {
     const struct config *config = launch->config;
     const struct summary summary = describe_run(launch, &result->verdict);
-    char asked[KILLED_TEXT_MAX + PROCESS_SENDER_MAX] = "", killed[KILLED_TEXT_MAX] = "";
+    char asked[KILLED_RANKS_TEXT_MAX + PROCESS_SENDER_MAX] = "";
+    char killed[KILLED_RANKS_TEXT_MAX] = "";
     const struct summary_json json = {
         .summary = &summary,
         .host = config->run.host,
@@ -364,7 +343,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
     if (config->output.has_no_files || (!config->output.log_dir && !summary.log_dir))
         return;
     if (result->signal)
-        format_killed(killed, sizeof killed, launch);
+        killed_ranks_format(killed, &launch->killed);
     (void)ct_format(asked, sizeof asked, "%s%s%s",
                     *result->reason ? result->reason : result->sender,
                     (*result->reason || *result->sender) && *killed ? "; " : "",

@@ -430,9 +430,7 @@ static void on_worker_ended(void *context, const struct ct_failure *end)
     if (!launch->is_ending || end->cause != CT_CAUSE_STOPPED ||
         end->end_code != -SIGKILL)
         return;
-    if (launch->killed.count < KILLED_NAMED_MAX)
-        launch->killed.ranks[launch->killed.count] = end->rank;
-    launch->killed.count++;
+    killed_ranks_add(&launch->killed, end->rank);
 }
 
 /* True when nothing listens at `port` on this machine. */

@@ -21,6 +21,7 @@
 #include "launcher/net/route.h"
 #include "launcher/report/bills.h"
 #include "launcher/report/earlier_starts.h"
+#include "launcher/report/killed_ranks.h"
 #include "launcher/report/last_failure.h"
 #include "launcher/run/gpu_watch.h"
 #include "launcher/run/launch.h"
@@ -35,10 +36,6 @@
 struct launch_reload {
     char **words; /* owned; `program` points into it */
     struct program program;
-};
-
-enum {
-    KILLED_NAMED_MAX = 16
 };
 
 struct launch {
@@ -82,10 +79,7 @@ struct launch {
     bool has_logged_omp;
     char printed_layout[CT_LAYOUT_MAX];
     bool is_ending; /* a signal has ended the run here */
-    struct {
-        int count;
-        int ranks[KILLED_NAMED_MAX]; /* the first ones */
-    } killed; /* ranks of this node that did not end by themselves when the run ended */
+    struct killed_ranks killed;
     struct last_failure why; /* the first cause of the last stop */
     struct past_failures past;
     bool serves_rendezvous; /* this process serves it */

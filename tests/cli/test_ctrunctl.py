@@ -243,6 +243,17 @@ def test_who_sent_the_signal_and_who_was_killed_is_kept(box):
     schema.check(end, "summary")
 
 
+def test_several_ranks_that_were_killed_are_one_line(box):
+    run = box.start_ctrun("--nproc-per-node=18", "--shutdown-timeout=1", "--no-python", "sh", "-c",
+                          "[ $RANK = 3 ] || trap '' TERM; echo up; while :; do sleep 1; done")
+    ctrun.wait_until(lambda: run.out.count("up") == 18, lambda: f"up\n{run}", 30)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM
+    assert run.err.count(" killed before ") == 1, run
+    assert "ctrun: warning: ranks 0-2, 4-16 and 1 more were killed before they had ended: their checkpoint may be " \
+        "incomplete\n" in run.err, run
+
+
 def test_a_stop_of_the_servers_node_stops_all_nodes_as_asked(box):
     """The run cannot continue without its server. The other node may still save when the server's node has ended."""
     loop = "touch up.$RANK.0; while :; do sleep 0.05; done"
