@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reas
 # A file ends the first round; in the second one the agent gets GPU memory, which it does not free.
 SCRIPT = """
 [ $TORCHELASTIC_RESTART_COUNT = 0 ] && while [ ! -e asked ]; do sleep 0.05; done
-[ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo "$PPID 20480" >held.new; mv held.new held; }
+[ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo "$PPID ${MIB:-20480}" >held.new; mv held.new held; }
 [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
 exit $((3 + TORCHELASTIC_RESTART_COUNT))
 """
@@ -63,10 +63,10 @@ def test_a_signal_ends_the_wait(box):
 
 def test_another_program_that_has_most_of_a_gpu_before_the_first_start_is_named(box):
     holder = box.start("sleep", "1000")
-    box.write("held", f"{holder.pid} {60 << 10}")
+    box.write("held", f"{holder.pid} {(39 << 10) + 1}")  # and the driver's own GiB: 1 MiB above half of 80 GiB
     box.write("asked", "")
     run = start(box)
-    told = f"ctrun: warning: GPU memory is in use before the first start: pid {holder.pid} (sleep) holds 60.0 GiB of " \
+    told = f"ctrun: warning: GPU memory is in use before the first start: pid {holder.pid} (sleep) holds 39.0 GiB of " \
         "GPU 0000:17:00.0\n"
     ctrun.wait_until(lambda: told in run.err, lambda: f"{told}{run}")
     ctrun.stop(run, holder)
@@ -74,9 +74,10 @@ def test_another_program_that_has_most_of_a_gpu_before_the_first_start_is_named(
 
 def test_half_of_a_gpu_is_nothing_to_name(box):
     holder = box.start("sleep", "1000")
-    box.write("held", f"{holder.pid} {39 << 10}")  # and the driver's own GiB
-    run = start(box)
-    ctrun.wait_until(lambda: box.path("asked").exists(), "the GPU is looked at")
+    box.write("held", f"{holder.pid} {39 << 10}")
+    run = start(box, env={"MIB": str(60 << 10)})
+    box.wait_event("gpu_memory_held")  # so the first look is over, and has seen less than this
+    box.path("held").unlink()
     assert run.wait() == 0 and "before the first start" not in run.err, run
     ctrun.stop(holder)
 
