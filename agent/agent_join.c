@@ -24,6 +24,8 @@ void agent_join(struct agent *agent)
     agent->join = options->join;
     if (agent->reload.number > 0 && agent->join.program)
         agent->join.program = agent->reload.program;
+    if (agent->reload.number > 0)
+        agent->join.torch[0] = '\0'; /* its interpreter may be another one */
     /* Any node may become group rank 0, so each opens a store and sends its port. */
     agent_close_store(agent);
     if (options->open_store &&

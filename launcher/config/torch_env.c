@@ -123,6 +123,13 @@ int torch_env_find(const char *interpreter, char *const *env)
     return version > 0 ? version : 0;
 }
 
+void torch_env_format(char *dst, size_t size, int torch)
+{
+    *dst = '\0';
+    if (torch > 0)
+        (void)ct_format(dst, size, "%d.%d", torch / 100, torch % 100);
+}
+
 bool torch_env_knows_gloo_scale(const struct program *program, char *const *env)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -16,6 +16,8 @@
  * whose packages its virtual environment shares (pyvenv.cfg); of the oldest where there are several; 0: there is none, or its version is not known. Reads its file of the
  * version; starts nothing. */
 int torch_env_find(const char *interpreter, char *const *env);
+/* "2.6" of such a number; empty for 0. */
+void torch_env_format(char *dst, size_t size, int torch);
 /* True for a program whose torch is one that Gloo's start at scale was tried with, where none of the
  * variables is set. */
 bool torch_env_knows_gloo_scale(const struct program *program, char *const *env);

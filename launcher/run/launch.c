@@ -15,6 +15,8 @@
 #include "launcher/report/exit_status.h"
 #include "launcher/report/messages.h"
 #include "launcher/run/notice_start.h"
+#include "launcher/config/torch_env.h"
+#include "launcher/hardware/driver_version.h"
 #include "launcher/hardware/own_gpu.h"
 #include "launcher/run/plan.h"
 #include "launcher/run/preflight.h"
@@ -158,6 +160,13 @@ static void fill_job(const struct config *config, struct ct_hello *out)
     (void)ct_format(job->user, sizeof job->user, "uid %u", (unsigned)getuid());
 }
 
+/* What ranks of several nodes share. */
+static void fill_versions(const struct config *config, struct ct_join *out)
+{
+    torch_env_format(out->torch, sizeof out->torch, config->work.program.torch);
+    driver_version_find(out->driver, sizeof out->driver);
+}
+
 static void fill_options(struct launch *launch, struct agent_options *out)
 {
     const struct config *config = launch->config;
@@ -187,6 +196,8 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     if (config->run.nodes.max > 1)
         out->join.program = config_program_hash(config);
     out->join.knows_gloo_scale = config_knows_gloo_scale(config);
+    if (config->run.nodes.max > 1)
+        fill_versions(config, &out->join);
     out->join.survive_ms = config->rdzv.worker_serves
                                ? 0 /* the survivors would have no store */
                                : config->stop.survive_ms;

@@ -88,4 +88,8 @@ void notice_start(const struct config *config, const struct ct_start *start,
                       "'%s' on %s is not the file that %s runs; "
                       "different builds of a program may not work together",
                       config->work.program.name, start->unlike, config->run.host);
+    if (*start->versions)
+        messages_warn(CTRUN_E_FINGERPRINT,
+                      "%s; different versions may hang or crash in collectives",
+                      start->versions);
 }

@@ -64,7 +64,7 @@ void round_copy_start(struct ct_start *out, const struct round *round,
     out->role_count = own->role_count;
     memcpy(out->roles, own->roles, sizeof out->roles);
     if (own->group_rank > 0)
-        out->unlike[0] = '\0';
+        out->unlike[0] = out->versions[0] = '\0';
 }
 
 void round_set_start(struct round *round, struct member *member,
@@ -74,7 +74,7 @@ void round_set_start(struct round *round, struct member *member,
     struct member_start *own = &member->start;
 
     if (common->generation != start->generation || start->group_rank == 0 ||
-        start->is_new) /* only the START of group rank 0 has `unlike` */
+        start->is_new) /* only the START of group rank 0 has `unlike` and `versions` */
         *common = *start;
     *own = (struct member_start){
         .generation = start->generation,

@@ -126,7 +126,7 @@ static void set_start(struct round *round, struct member *newcomer,
     start.rank_base = start.role_rank_base = place->rank_base;
     start.reach = CT_REACH_FREE;
     start.peer_count = 0;
-    start.unlike[0] = '\0';
+    start.unlike[0] = start.versions[0] = '\0';
     start.is_new = 1;
     for (size_t i = 0; world->store_port > 0 && i < round->members.count; i++) {
         const struct member *keeper = round->members.list[i];

@@ -566,7 +566,7 @@ def test_a_foreign_user_is_refused_even_when_the_files_are_open(box):
     for each, mode in ((box.dir, 0o755), (path.parent, 0o777), (path, 0o666)):
         each.chmod(mode)
     code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(60);"
-            "s.connect(sys.argv[1]); s.sendall(bytes([0xc7,0x52,7,48,13,0,0,0,1]) + bytes(12));"
+            "s.connect(sys.argv[1]); s.sendall(bytes([0xc7,0x52,8,48,13,0,0,0,1]) + bytes(12));"
             "print(len(s.recv(100)))")
     who = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     foreign = subprocess.run([*who, ctrun.DEBIAN_PYTHON, "-c", code, str(path)],
@@ -583,8 +583,8 @@ def test_a_foreign_user_is_refused_even_when_the_files_are_open(box):
 def test_noise_on_the_socket_harms_nobody(box):
     run = start(box)
     (path,) = box.path("ctl").glob("*.sock")
-    for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes([0xc7, 0x52, 7, 48, 255, 255, 255, 255]),
-                  bytes([0xc7, 0x52, 7, 1, 0, 0, 0, 0]), b"x" * 100000):
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes([0xc7, 0x52, 8, 48, 255, 255, 255, 255]),
+                  bytes([0xc7, 0x52, 8, 1, 0, 0, 0, 0]), b"x" * 100000):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(60)
             client.connect(str(path))
@@ -600,7 +600,7 @@ def test_noise_on_the_socket_harms_nobody(box):
 @pytest.mark.parametrize("answer, text", [
     (b"", "the agent closed the connection without an answer; perhaps it does not accept requests of uid "),
     (b"noise " * 20, "the agent sent a malformed answer"),
-    (bytes([0xc7, 0x52, 7, 49, 2, 0, 0, 0, 1, 2]), "the agent sent a malformed answer")])
+    (bytes([0xc7, 0x52, 8, 49, 2, 0, 0, 0, 1, 2]), "the agent sent a malformed answer")])
 def test_an_agent_that_answers_with_noise_is_named_with_the_reason(box, answer, text):
     box.path("ctl").mkdir(0o700)
     with socket.socket(socket.AF_UNIX) as listener:

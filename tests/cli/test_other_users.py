@@ -155,7 +155,7 @@ with socket.socket(socket.AF_UNIX) as listener:
         client = listener.accept()[0]
         client.recv(1000)
         body = struct.pack("<iBI", code, 1, len(text)) + text
-        client.sendall(bytes([0xC7, 0x52, 7, 49]) + struct.pack("<I", len(body)) + body)
+        client.sendall(bytes([0xC7, 0x52, 8, 49]) + struct.pack("<I", len(body)) + body)
         client.close()
 """
 AS_ROOT = """

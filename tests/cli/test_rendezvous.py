@@ -506,7 +506,7 @@ def test_localhost_is_loopback_where_no_file_and_no_server_says_so(box, endpoint
 @pytest.mark.parametrize("code", [77, None])
 def test_a_server_of_another_version_is_told_apart(box, code):
     """It refuses HELLO in a frame of its own version. The agent reads this frame and no other."""
-    text = b"this server has protocol version 2, this node version 7: install the same ctrun"
+    text = b"this server has protocol version 2, this node version 8: install the same ctrun"
     refuse = struct.pack("<iBI", -20020, 2, len(text)) + text
     welcome = struct.pack("<QQIQIQQ", 1000, 5000, 0, 0, 0, 1, 0)
     kind, body = (3, refuse) if code else (2, welcome)

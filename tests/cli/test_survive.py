@@ -202,7 +202,7 @@ agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 for kind, body in ((32, struct.pack("<iQ", 1 - rank if how == "liar" else rank, int(os.environ["CTRUN_GENERATION"]))),
                    (39, struct.pack("<I", 0))):
-    agent.sendall(b"\xc7\x52\x07" + struct.pack("<BI", kind, len(body)) + body)
+    agent.sendall(b"\xc7\x52\x08" + struct.pack("<BI", kind, len(body)) + body)
 said = agent.recv(8 + 520, socket.MSG_WAITALL)
 epoch, losses = struct.unpack_from("<II", said, 8)
 print(f"kind {said[3]} epoch {epoch} losses {losses} ranks {[i for i in range(4096) if said[16 + i // 8] >> i % 8 & 1]}")

@@ -83,7 +83,7 @@ def test_a_run_of_two_nodes_without_a_secret_warns_once(box, dump, token_file):
 
 
 def answer(kind, body):
-    return b"\xc7\x52\x07" + struct.pack("<BI", kind, len(body)) + body
+    return b"\xc7\x52\x08" + struct.pack("<BI", kind, len(body)) + body
 
 
 @pytest.mark.parametrize("frames, why", [
@@ -102,7 +102,7 @@ def test_a_server_that_cannot_prove_the_token_gets_no_node(box, token_file, fram
         with listener.accept()[0] as server:
             server.settimeout(60 * ctrun.SLOW)
             hello = server.recv(65536)
-            assert hello[:4] == b"\xc7\x52\x07\x01" and TOKEN.encode() not in hello
+            assert hello[:4] == b"\xc7\x52\x08\x01" and TOKEN.encode() not in hello
             server.sendall(frames)
             assert run.wait() == 77, run
     assert "error[E_AUTH]" in run.err and why in run.err, run
@@ -139,7 +139,7 @@ def test_a_run_of_one_node_lets_no_unknown_client_in(box):
     with socket.create_connection(("127.0.0.1", port), timeout=60 * ctrun.SLOW) as other:
         other.sendall(answer(1, hello))
         refusal = other.recv(4096)
-        assert refusal[:4] == b"\xc7\x52\x07\x03" and b"asks for a token" in refusal, refusal
+        assert refusal[:4] == b"\xc7\x52\x08\x03" and b"asks for a token" in refusal, refusal
     box.write("go", "")
     assert run.wait() == 0, run
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the PyTorch beside an interpreter needs in the environment of workers. The variables with which
 Gloo starts many ranks: on all nodes or on none, and only where PyTorch is new enough."""
+import socket
 import sys
 
 import ctrun
@@ -95,3 +96,17 @@ def test_python_below_a_shell_writes_at_once_unless_told_otherwise(box):
     tell = f"exec {sys.executable} -c 'import os; print(\"told\", repr(os.environ[\"PYTHONUNBUFFERED\"]))'"
     assert told(box.ctrun("--standalone", "sh", "-c", tell)) == {"told '1'"}
     assert told(box.ctrun("--standalone", "sh", "-c", tell, env={"PYTHONUNBUFFERED": ""})) == {"told ''"}
+
+
+def test_versions_of_pytorch_that_differ_between_nodes_are_one_warning(box):
+    port, runs = ctrun.free_port(), []
+    for n, version in enumerate(("2.6.0+cu126", "2.4.1")):
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=versions",
+                                    box.write("ends.py", ""),
+                                    env={"PYTHON_EXEC": make_python(box, f"__version__ = '{version}'", f"py{n}")}))
+        box.wait_event("agent_state", n + 1, to="joining")
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    host = socket.gethostname()
+    warned = [line for run in runs for line in run.err.splitlines() if "PyTorch" in line]
+    assert warned == [f"ctrun: warning[E_FINGERPRINT]: PyTorch 2.6 on {host}, but 2.4 on {host}; different versions may hang or "
+                      "crash in collectives"], runs

@@ -15,7 +15,7 @@ name = os.environ["CTRUN_AGENT_SOCKET"]
 agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 def say(kind, body):
-    agent.sendall(b"\xc7\x52\x07" + struct.pack("<BI", kind, len(body)) + body)
+    agent.sendall(b"\xc7\x52\x08" + struct.pack("<BI", kind, len(body)) + body)
 def hear(kind):
     while True:
         head = agent.recv(8, socket.MSG_WAITALL)

@@ -26,7 +26,7 @@ KINDS = {
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
                  ("addrs", (("addr", "s"),)), ("program", "Q"), ("knows_gloo_scale", "B"),
-                 ("survive_ms", "Q"), ("replaces", "B"))),
+                 ("survive_ms", "Q"), ("replaces", "B"), ("torch", "s"), ("driver", "s"))),
     "WAITING": (9, (("joined", "I"), ("min_nodes", "I"), ("max_nodes", "I"), ("left_ms", "Q"),
                     ("held_ms", "Q"), ("is_spare", "B"), ("missing", "s"))),
     "START": (10, (("generation", "Q"), ("restart_count", "I"), ("group_rank", "I"),
@@ -35,7 +35,7 @@ KINDS = {
                    ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)),
                    ("layout", "s"), ("unlike", "s"), ("reach", "B"),
                    ("peers", (("host", "s"), ("addr", "s"), ("port", "H"))),
-                   ("uses_gloo_scale", "B"), ("is_new", "B"))),
+                   ("uses_gloo_scale", "B"), ("is_new", "B"), ("versions", "s"))),
     "HEARTBEAT": (11, HEARTBEAT),
     "HEARTBEAT_ACK": (12, HEARTBEAT),
     "FAILURE": (13, FAILURE),
@@ -132,7 +132,7 @@ def take_tail(name, fields, tail):
 def encode(name, values):
     number, fields = KINDS[name]
     body = encode_fields(fields, values)
-    return bytes([0xC7, 0x52, 7, number]) + struct.pack("<I", len(body)) + body
+    return bytes([0xC7, 0x52, 8, number]) + struct.pack("<I", len(body)) + body
 
 
 class Rendezvous:
@@ -210,7 +210,7 @@ class Rendezvous:
                   world_size=self.workers * self.nodes, role_rank_base=0,
                   role_world_size=self.workers * self.nodes, master_port=self.master_port, master_addr="127.0.0.1",
                   master_host="n0", addrs=(), layout=str(self.workers), unlike="", reach=0,
-                  peers=(), uses_gloo_scale=0, is_new=self.is_new)
+                  peers=(), uses_gloo_scale=0, is_new=self.is_new, versions="")
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),

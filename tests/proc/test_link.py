@@ -172,7 +172,7 @@ def test_a_broken_message_ends_the_connection_and_the_node_comes_back(node):
 
 def test_an_unknown_kind_of_message_is_skipped(node):
     run = start_hanging(node, "on", "TERM", "0")
-    run.server.connection.sendall(bytes([0xC7, 0x52, 7, 99, 3, 0, 0, 0]) + b"new")
+    run.server.connection.sendall(bytes([0xC7, 0x52, 8, 99, 3, 0, 0, 0]) + b"new")
     run.server.stop_round(reason=3)
     run.server.wait_for("JOIN", 2)
     run.signal(signal.SIGTERM)

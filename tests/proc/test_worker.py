@@ -209,7 +209,7 @@ def page(count, names):
     os.write(fd, data)
     return fd
 def frame(kind, body):
-    return bytes([0xC7, 0x52, 7, kind]) + struct.pack("<I", len(body)) + body
+    return bytes([0xC7, 0x52, 8, kind]) + struct.pack("<I", len(body)) + body
 def tell(fd):
     s = socket.socket(socket.AF_UNIX)
     s.connect(os.environ["CTRUN_AGENT_SOCKET"])
@@ -269,7 +269,7 @@ def test_a_message_of_an_unknown_process_is_ignored_at_the_workers_socket(node):
     run, client = connect_to_agent(node)
     hello = struct.pack("<iQ", 0, 1)  # as a worker sends it: rank, generation
     try:
-        client.sendall(bytes([0xC7, 0x52, 7, 32]) + struct.pack("<I", len(hello)) + hello)
+        client.sendall(bytes([0xC7, 0x52, 8, 32]) + struct.pack("<I", len(hello)) + hello)
         assert client.recv(1) == b""  # a worker's connection would stay open
     except ConnectionError:
         pass  # closed before or after we wrote

@@ -294,7 +294,7 @@ except ctrun.Error as error:
 HOSTILE = """
 import array, os, socket, struct
 def frame(kind, body):
-    return bytes([0xC7, 0x52, 7, kind]) + struct.pack("<I", len(body)) + body
+    return bytes([0xC7, 0x52, 8, kind]) + struct.pack("<I", len(body)) + body
 def text(value):
     return struct.pack("<I", len(value)) + value
 def hold(verb, amount=0, name=b"", fd=None):

@@ -11,7 +11,7 @@ import time
 import ctrun
 
 MAGIC = b"\xc7\x52"
-VERSION = 7
+VERSION = 8
 CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
@@ -53,9 +53,9 @@ def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, ho
 
 
 def join(slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default", local="", program=0,
-         survive_ms=0, replaces=0):
+         survive_ms=0, replaces=0, torch="", driver=""):
     return (struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint) + text(role) + text(local)
-            + b"\0" + struct.pack("<QBQB", program, 0, survive_ms, replaces))
+            + b"\0" + struct.pack("<QBQB", program, 0, survive_ms, replaces) + text(torch) + text(driver))
 
 
 def bits(ranks):
@@ -118,7 +118,7 @@ def decode(kind, body):
         out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
         out |= {"layout": r.text(), "unlike": r.text(), "reach": r.take("B")[0]}
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
-        out |= dict(zip(("uses_gloo_scale", "is_new"), r.take("BB")))
+        out |= dict(zip(("uses_gloo_scale", "is_new"), r.take("BB")), versions=r.text())
     elif kind == LOSS:
         out = dict(zip(("generation", "losses", "rank", "count", "has_store"), r.take("QIiIB")), text=r.text())
     elif kind == WORLD:

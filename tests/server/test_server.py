@@ -433,8 +433,8 @@ def test_a_node_that_was_started_differently_is_refused(daemon):
 
 
 @pytest.mark.parametrize("data", [
-    b"\xc7\x52\x07\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
-    b"\xc7\x52\x07\x01\xff\xff\xff\xff",            # a length that is refused before it is read
+    b"\xc7\x52\x08\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
+    b"\xc7\x52\x08\x01\xff\xff\xff\xff",            # a length that is refused before it is read
     b"\xc7garbage",                                   # no frame after all
     wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
     wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from no member

@@ -343,6 +343,10 @@ struct ct_role_place {
     uint32_t world_size;
 };
 
+enum {
+    CT_VERSION_MAX = 24
+};
+
 struct ct_join {
     uint32_t slots;         /* workers this node will run */
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
@@ -363,6 +367,10 @@ struct ct_join {
      * time; 0: they may not. */
     uint64_t survive_ms;
     uint8_t replaces; /* --survive-replace: it may replace a lost node */
+    /* "2.6": the PyTorch beside its interpreter; "550.54.15": NVIDIA's driver. Empty: none, or not
+     * known. */
+    char torch[CT_VERSION_MAX];
+    char driver[CT_VERSION_MAX];
     /* Empty: all workers have `role`; left out on the wire then. */
     struct ct_role_list roles;
 };
@@ -420,6 +428,8 @@ struct ct_start {
     /* This node has the place of a lost node, and the other nodes run; the WORLD that follows has
      * their ranks. */
     uint8_t is_new;
+    char versions
+        [256]; /* to group rank 0: "PyTorch 2.6 on n1, but 2.4 on n2"; for people */
     uint8_t role_count; /* as in JOIN, and in its order; left out on the wire when 0 */
     struct ct_role_place roles[CT_ROLES_MAX];
 };

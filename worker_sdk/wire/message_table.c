@@ -154,6 +154,8 @@ static const struct field join_fields[] = {
     U8(ct_join, knows_gloo_scale),
     U64(ct_join, survive_ms),
     U8(ct_join, replaces),
+    STR(ct_join, torch),
+    STR(ct_join, driver),
     TAIL(ct_join, roles.count, roles.list, CT_ROLES_MAX, role_fields),
 };
 
@@ -188,6 +190,7 @@ static const struct field start_fields[] = {
     LIST(ct_start, peer_count, peers, CT_START_PEERS_MAX, start_peer_fields),
     U8(ct_start, uses_gloo_scale),
     U8(ct_start, is_new),
+    STR(ct_start, versions),
     TAIL(ct_start, role_count, roles, CT_ROLES_MAX, role_place_fields),
 };
 

@@ -87,3 +87,58 @@ TEST(many_of_them_are_counted)
     assert_non_null(strstr(unlike, "node2, node3, "));
     assert_string_equal(unlike + strlen(unlike) - 5, " more");
 }
+
+static void set_torch(size_t at, const char *version)
+{
+    (void)ct_copy(members[at].join.torch, sizeof members[at].join.torch, version);
+}
+
+TEST(versions_that_differ_are_named_where_they_are_known)
+{
+    const char *versions = start.versions;
+
+    set_world(3);
+    set_torch(0, "2.6");
+    set_torch(2, "2.6");
+    world_layout_describe(&start, world, 3);
+    assert_string_equal(versions, ""); /* that of node2 is not known */
+    set_torch(2, "2.4");
+    world_layout_describe(&start, world, 3);
+    assert_string_equal(versions, "PyTorch 2.6 on node1, but 2.4 on node3");
+    set_torch(0, "");
+    set_torch(1, "2.6");
+    (void)ct_copy(members[0].join.driver, sizeof members[0].join.driver, "550.1");
+    (void)ct_copy(members[1].join.driver, sizeof members[1].join.driver, "535.2");
+    world_layout_describe(&start, world, 3);
+    assert_string_equal(versions,
+                        "PyTorch 2.6 on node2, but 2.4 on node3; NVIDIA's driver "
+                        "550.1 on node1, but 535.2 on node2");
+    members[1].join.driver[0] = '\0';
+    (void)ct_copy(members[2].join.role, sizeof members[2].join.role, "ps");
+    world_layout_describe(&start, world, 3);
+    assert_string_equal(versions, "");
+}
+
+TEST(of_many_nodes_with_a_version_the_first_are_named)
+{
+    const char *versions = start.versions;
+
+    set_world(WORLD_MAX);
+    for (size_t i = 0; i < WORLD_MAX; i++)
+        set_torch(i, i == 7 ? "2.4" : "2.6");
+    (void)ct_copy(members[1].link.host, sizeof members[1].link.host, "node1");
+    world_layout_describe(&start, world, WORLD_MAX);
+    assert_string_equal(versions,
+                        "PyTorch 2.6 on node1, node3, node4 and 395 more, but 2.4 "
+                        "on node8");
+    for (size_t i = 0; i < WORLD_MAX; i++) {
+        char version[CT_VERSION_MAX];
+
+        (void)ct_format(version, sizeof version, "2.%zu", i);
+        set_torch(i, version);
+    }
+    world_layout_describe(&start, world, WORLD_MAX);
+    assert_string_equal(versions,
+                        "PyTorch 2.0 on node1, but 2.1 on node1, but 2.2 on node3, "
+                        "but 2.3 on node4");
+}

@@ -6,7 +6,7 @@
 
 TEST(golden_bytes)
 {
-    static const uint8_t golden[] = {0xc7, 0x52, 7, 10, 2, 0, 0, 0, 'h', 'i'};
+    static const uint8_t golden[] = {0xc7, 0x52, 8, 10, 2, 0, 0, 0, 'h', 'i'};
     struct ct_buf buf;
 
     ct_buf_init(&buf, 100);
@@ -18,7 +18,7 @@ TEST(golden_bytes)
 
 TEST(any_split_waits_for_the_rest)
 {
-    static const uint8_t data[] = {0xc7, 0x52, 7, 10, 2, 0, 0, 0, 'h', 'i', 0xc7};
+    static const uint8_t data[] = {0xc7, 0x52, 8, 10, 2, 0, 0, 0, 'h', 'i', 0xc7};
     struct ct_frame frame;
 
     for (size_t n = 0; n < 10; n++)
@@ -31,7 +31,7 @@ TEST(any_split_waits_for_the_rest)
 
 TEST(foreign_and_oversized_are_refused_from_the_header)
 {
-    static const uint8_t too_long[] = {0xc7, 0x52, 7, 10, 1, 0, 1, 0};
+    static const uint8_t too_long[] = {0xc7, 0x52, 8, 10, 1, 0, 1, 0};
     struct ct_frame frame;
 
     assert_int_equal(ct_frame_decode((const uint8_t *)"GET /", 5, &frame), -EPROTO);

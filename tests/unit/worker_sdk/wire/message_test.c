@@ -180,7 +180,9 @@ static const struct {
                                       .program = 0xbeef,
                                       .knows_gloo_scale = 1,
                                       .survive_ms = 30000,
-                                      .replaces = 1}},
+                                      .replaces = 1,
+                                      .torch = "2.6",
+                                      .driver = "550.1"}},
      "08000000"
      "ffffffff"
      "01"
@@ -197,7 +199,11 @@ static const struct {
      "efbe000000000000"
      "01"
      "3075000000000000"
-     "01"},
+     "01"
+     "03000000"
+     "322e36"
+     "05000000"
+     "3535302e31"},
     {{.kind = CT_MESSAGE_WAITING,
       .waiting = &(const struct ct_waiting){.joined = 1,
                                             .min_nodes = 2,
@@ -234,7 +240,8 @@ static const struct {
                                         .peer_count = 1,
                                         .peers = {{"n1", "::1", 9}},
                                         .uses_gloo_scale = 1,
-                                        .is_new = 1}},
+                                        .is_new = 1,
+                                        .versions = "v"}},
      "0700000000000000"
      "01000000"
      "02000000"
@@ -263,7 +270,9 @@ static const struct {
      "3a3a31"
      "0900"
      "01"
-     "01"},
+     "01"
+     "01000000"
+     "76"},
     {{.kind = CT_MESSAGE_REACHABILITY,
       .reachability = &(const struct ct_reachability){.generation = 7, .cut = "no"}},
      "0700000000000000"
@@ -831,7 +840,7 @@ TEST(what_was_added_is_a_tail_of_join_hello_start_and_requests)
         {{.kind = CT_MESSAGE_JOIN,
           .join = &(const struct ct_join){.slots = 5,
                                           .roles = {2, {{"a", 4}, {"bc", 1}}}}},
-         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8 + 1 + 8 + 1,
+         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8 + 1 + 8 + 1 + 4 + 4,
          "02"
          "01000000"
          "61"
@@ -851,7 +860,7 @@ TEST(what_was_added_is_a_tail_of_join_hello_start_and_requests)
          "0100"},
         {{.kind = CT_MESSAGE_START,
           .start = &(const struct ct_start){.role_count = 1, .roles = {{7, 9}}}},
-         8 + 7 * 4 + 2 + 4 + 4 + 1 + 4 + 4 + 1 + 1 + 1 + 1,
+         8 + 7 * 4 + 2 + 4 + 4 + 1 + 4 + 4 + 1 + 1 + 1 + 1 + 4,
          "01"
          "07000000"
          "09000000"},
