@@ -32,6 +32,8 @@ void doctor_set_fix(struct doctor_finding *finding, const char *fmt, ...)
 {
     va_list args;
 
+    if (finding->level == DOCTOR_OK)
+        finding->level = DOCTOR_WARN;
     va_start(args, fmt);
     (void)vsnprintf(finding->fix, sizeof finding->fix, fmt, args);
     va_end(args);
@@ -159,14 +161,11 @@ void doctor_check_shm(struct doctor *doctor, uint64_t total_bytes, uint64_t free
         doctor_set_fix(finding,
                        "mount a tmpfs there: collectives and data loaders use it");
     } else if (total_bytes < GIB) {
-        finding->level = DOCTOR_WARN;
         doctor_set_fix(finding,
                        "docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir "
                        "of medium Memory at /dev/shm");
-    } else if (free_bytes < total_bytes / 10) {
-        finding->level = DOCTOR_WARN;
+    } else if (free_bytes < total_bytes / 10)
         doctor_set_fix(finding, "ls -l /dev/shm; remove the files that no job uses");
-    }
 }
 
 void doctor_check_memory(struct doctor *doctor, uint64_t max_bytes, uint64_t used_bytes)
@@ -182,12 +181,10 @@ void doctor_check_memory(struct doctor *doctor, uint64_t max_bytes, uint64_t use
         return;
     }
     finding = doctor_add(doctor, DOCTOR_OK, "cgroup memory", "%s, %s used", max, used);
-    if (used_bytes > max_bytes - max_bytes / 10) {
-        finding->level = DOCTOR_WARN;
+    if (used_bytes > max_bytes - max_bytes / 10)
         doctor_set_fix(finding,
                        "the kernel's OOM killer may kill workers: ask the scheduler "
                        "for more memory (Slurm: --mem)");
-    }
 }
 
 /* ---- Limits, CPUs, clock ----------------------------------------------------------------- */
@@ -210,23 +207,19 @@ void doctor_check_limits(struct doctor *doctor, const struct doctor_limits *limi
     format_limit(soft, sizeof soft, limits->nofile_soft);
     format_limit(hard, sizeof hard, limits->nofile_hard);
     finding = doctor_add(doctor, DOCTOR_OK, "open files", "%s, at most %s", soft, hard);
-    if (limits->nofile_soft < files) {
-        finding->level = DOCTOR_WARN;
+    if (limits->nofile_soft < files)
         doctor_set_fix(finding, "%d workers may need %llu: ulimit -n %llu%s",
                        limits->workers, (unsigned long long)files,
                        (unsigned long long)files,
                        limits->nofile_hard < files
                            ? ", after raising the hard limit in limits.conf or the unit"
                            : "");
-    }
     format_size(soft, sizeof soft, limits->memlock_soft);
     finding = doctor_add(doctor, DOCTOR_OK, "locked memory", "%s", soft);
-    if (limits->has_rdma && limits->memlock_soft != UINT64_MAX) {
-        finding->level = DOCTOR_WARN;
+    if (limits->has_rdma && limits->memlock_soft != UINT64_MAX)
         doctor_set_fix(finding,
                        "InfiniBand registers memory: memlock unlimited in limits.conf, "
                        "LimitMEMLOCK=infinity for slurmd or docker");
-    }
     format_size(soft, sizeof soft, limits->core_soft);
     (void)doctor_add(doctor, DOCTOR_OK, "core files", "%s",
                      limits->core_soft ? soft
@@ -238,12 +231,10 @@ void doctor_check_cpus(struct doctor *doctor, int usable, int online)
     struct doctor_finding *finding = doctor_add(doctor, DOCTOR_OK, "CPUs", "%d of %d",
                                                 usable, online);
 
-    if (usable < online) {
-        finding->level = DOCTOR_WARN;
+    if (usable < online)
         doctor_set_fix(finding,
                        "this process may use no other CPUs; ask for more: Slurm "
                        "--cpus-per-task (srun does not inherit it) or --exclusive");
-    }
 }
 
 void doctor_check_clock(struct doctor *doctor, const char *source, bool is_synchronised)

@@ -34,6 +34,7 @@ struct doctor {
 __attribute__((format(printf, 4, 5))) struct doctor_finding *
 doctor_add(struct doctor *doctor, enum doctor_level level, const char *what,
            const char *fmt, ...);
+/* Nothing that is well has a fix: DOCTOR_OK becomes DOCTOR_WARN. */
 __attribute__((format(printf, 2, 3))) void
 doctor_set_fix(struct doctor_finding *finding, const char *fmt, ...);
 const char *doctor_level_name(enum doctor_level level);

@@ -34,10 +34,8 @@ static void look_at_device(struct doctor *doctor, const struct nvml *nvml,
     finding = doctor_add(doctor, DOCTOR_OK, what, "%s, %.1f of %.1f GiB in use", name,
                          (double)memory.used / (1u << 30),
                          (double)memory.total / (1u << 30));
-    if (memory.used > memory.total / 10) {
-        finding->level = DOCTOR_WARN;
+    if (memory.used > memory.total / 10)
         doctor_set_fix(finding, "another process uses it: nvidia-smi shows which");
-    }
 }
 
 static void look_at_driver(struct doctor *doctor, const struct nvml *nvml)
