@@ -377,42 +377,31 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
 
 void messages_format_cause(char *dst, size_t size, const struct ct_failure *failure)
 {
-    const char *name;
+    static const char *const texts[] = {
+        [CT_CAUSE_STOPPED] = "was stopped by ctrun",
+        [CT_CAUSE_OOM] = "was killed by the kernel's OOM killer (host memory)",
+        [CT_CAUSE_NODE_LOST] = "was lost",
+        [CT_CAUSE_UNKILLABLE] = "did not die of SIGKILL",
+        [CT_CAUSE_JOIN_TIMEOUT] = "waited too long for the others",
+        [CT_CAUSE_RAISED] = "reported an error",
+        [CT_CAUSE_UNREACHABLE] = "cannot reach group rank 0",
+        [CT_CAUSE_AGENT] = "could not be started",
+        [CT_CAUSE_HANG] = "is stuck",
+        [CT_CAUSE_EARLY] = "ended early with 0",
+    };
+    const uint8_t cause = failure->cause;
+    const char *text = cause < sizeof texts / sizeof *texts ? texts[cause] : NULL;
+    const char *name = ct_signal_name(failure->code);
 
-    switch ((enum ct_cause)failure->cause) {
-    case CT_CAUSE_EXIT:
+    if (cause == CT_CAUSE_EXIT)
         (void)ct_format(dst, size, "exited with %d", failure->code);
-        return;
-    case CT_CAUSE_SIGNAL:
-        name = ct_signal_name(failure->code);
+    else if (cause == CT_CAUSE_SIGNAL)
         (void)ct_format(dst, size, "died of %s%s (%d)", name ? "SIG" : "signal",
                         name ? name : "", failure->code);
-        return;
-    case CT_CAUSE_STOPPED: (void)ct_copy(dst, size, "was stopped by ctrun"); return;
-    case CT_CAUSE_OOM:
-        (void)ct_copy(dst, size, "was killed by the kernel's OOM killer (host memory)");
-        return;
-    case CT_CAUSE_EXEC:
+    else if (cause == CT_CAUSE_EXEC)
         (void)ct_format(dst, size, "could not be started: %s", strerror(failure->code));
-        return;
-    case CT_CAUSE_NODE_LOST: (void)ct_copy(dst, size, "was lost"); return;
-    case CT_CAUSE_UNKILLABLE:
-        (void)ct_copy(dst, size, "did not die of SIGKILL");
-        return;
-    case CT_CAUSE_JOIN_TIMEOUT:
-        (void)ct_copy(dst, size, "waited too long for the others");
-        return;
-    case CT_CAUSE_RAISED: (void)ct_copy(dst, size, "reported an error"); return;
-    case CT_CAUSE_UNREACHABLE:
-        (void)ct_copy(dst, size, "cannot reach group rank 0");
-        return;
-    case CT_CAUSE_AGENT: (void)ct_copy(dst, size, "could not be started"); return;
-    case CT_CAUSE_HANG: (void)ct_copy(dst, size, "is stuck"); return;
-    case CT_CAUSE_EARLY: (void)ct_copy(dst, size, "ended early with 0"); return;
-    case CT_CAUSE_ENDED:
-    case CT_CAUSE_NONE: break;
-    }
-    (void)ct_copy(dst, size, "ended");
+    else
+        (void)ct_copy(dst, size, text ? text : "ended");
 }
 
 static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
