@@ -74,25 +74,16 @@ static void read_past(const cJSON *list, struct json_summary *out)
     }
 }
 
+/* 0: another one. */
 static uint8_t read_outcome(const cJSON *root)
 {
-    static const struct {
-        const char *name;
-        enum ct_outcome outcome;
-    } names[] = {
-        {"succeeded", CT_OUTCOME_SUCCEEDED},
-        {"failed", CT_OUTCOME_FAILED},
-        {"join_timeout", CT_OUTCOME_JOIN_TIMEOUT},
-        {"nodes_lost", CT_OUTCOME_NODES_LOST},
-        {"closed", CT_OUTCOME_CLOSED},
-        {"crash_loop", CT_OUTCOME_CRASH_LOOP},
-    };
+    const char *name;
     char text[32];
 
     json_get_text(root, "outcome", text, sizeof text);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(text, names[i].name) == 0)
-            return (uint8_t)names[i].outcome;
+    for (uint8_t i = CT_OUTCOME_SUCCEEDED; (name = summary_json_outcome(i)); i++)
+        if (strcmp(text, name) == 0)
+            return i;
     return 0;
 }
 

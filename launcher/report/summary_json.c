@@ -209,21 +209,28 @@ static void add_bills(struct page *page, const struct bills *bills)
 
 /* ---- The whole ----------------------------------------------------------------------- */
 
+const char *summary_json_outcome(uint8_t outcome)
+{
+    static const char *const names[] = {[CT_OUTCOME_SUCCEEDED] = "succeeded",
+                                        [CT_OUTCOME_FAILED] = "failed",
+                                        [CT_OUTCOME_JOIN_TIMEOUT] = "join_timeout",
+                                        [CT_OUTCOME_NODES_LOST] = "nodes_lost",
+                                        [CT_OUTCOME_CLOSED] = "closed",
+                                        [CT_OUTCOME_CRASH_LOOP] = "crash_loop"};
+
+    return outcome < sizeof names / sizeof *names ? names[outcome] : NULL;
+}
+
 static const char *outcome_of(const struct summary_json *json)
 {
+    const char *name;
+
     if (json->signal)
         return "signal";
     if (json->error->code && json->error->code != CTRUN_E_BUDGET)
         return "error";
-    switch ((enum ct_outcome)json->summary->verdict->outcome) {
-    case CT_OUTCOME_SUCCEEDED: return "succeeded";
-    case CT_OUTCOME_FAILED: return "failed";
-    case CT_OUTCOME_JOIN_TIMEOUT: return "join_timeout";
-    case CT_OUTCOME_NODES_LOST: return "nodes_lost";
-    case CT_OUTCOME_CLOSED: return "closed";
-    case CT_OUTCOME_CRASH_LOOP: return "crash_loop";
-    }
-    return "error";
+    name = summary_json_outcome(json->summary->verdict->outcome);
+    return name ? name : "error";
 }
 
 /* The name in the first line of the block; NULL when all is well. */

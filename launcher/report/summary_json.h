@@ -27,6 +27,8 @@ struct summary_json {
     uint64_t duration_ms;
 };
 
+/* "failed"; NULL: of no enum ct_outcome. */
+const char *summary_json_outcome(uint8_t outcome);
 /* The value of "reason" when the end of the allocation is the reason. */
 #define SUMMARY_JSON_ALLOCATION "allocation_ends"
 
