@@ -73,6 +73,12 @@ struct ctl_call {
     {                                                                                  \
         .name = "json", .help = "answer in JSON"                                       \
     }
+/* They end the table of a verb that is of a run. */
+#define CTL_OF_RUN                                                                     \
+    CTL_RUN, CTL_USER, CTL_JSON,                                                       \
+    {                                                                                  \
+        0                                                                              \
+    }
 #define CTL_RANK                                                                       \
     {                                                                                  \
         .name = "rank", .value = "N", .help = "this worker only, by its global rank"   \

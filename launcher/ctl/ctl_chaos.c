@@ -27,10 +27,7 @@ static const struct ctl_option options[] = {
      .value = "N",
      .help = "with --dry-run: a world of N ranks; default: the run's world"},
     {.name = "nodes", .value = "N", .help = "with --dry-run: on N nodes"},
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    CTL_OF_RUN};
 
 struct chaos {
     const struct ctl_call *call;

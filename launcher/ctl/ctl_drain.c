@@ -4,12 +4,7 @@
 #include "worker_sdk/base/str.h"
 
 static const struct ctl_option options[] = {
-    {.name = "all", .help = "every node: the run ends"},
-    CTL_REASON,
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    {.name = "all", .help = "every node: the run ends"}, CTL_REASON, CTL_OF_RUN};
 
 static int run(const struct ctl_call *call)
 {

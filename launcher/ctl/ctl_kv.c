@@ -18,11 +18,7 @@ enum {
 };
 
 static const struct ctl_option options[] = {
-    {.name = "timeout", .value = "SECONDS", .help = "limit of wait (300)"},
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    {.name = "timeout", .value = "SECONDS", .help = "limit of wait (300)"}, CTL_OF_RUN};
 
 struct kv {
     const struct ctl_call *call;

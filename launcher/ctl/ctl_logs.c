@@ -32,10 +32,7 @@ static const struct ctl_option options[] = {
      .value = "N",
      .help = "begin with the last N lines of each file"},
     CTL_RANK,
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    CTL_OF_RUN};
 
 struct log_file {
     int fd;

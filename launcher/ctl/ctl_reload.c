@@ -10,10 +10,7 @@
 static const struct ctl_option options[] = {
     {.name = "now", .help = "and begin a new round at once, as `restart` does"},
     CTL_REASON,
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    CTL_OF_RUN};
 
 /* Joins the words to one text; refuses what the agents would not accept. */
 static int take_command(struct ct_command *out, const char *const *words,

@@ -6,7 +6,7 @@
 #include "launcher/options/nnodes.h"
 #include "worker_sdk/base/error.h"
 
-static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+static const struct ctl_option options[] = {CTL_OF_RUN};
 
 static int run(const struct ctl_call *call)
 {

@@ -6,10 +6,7 @@
 static const struct ctl_option options[] = {
     CTL_RANK,
     {.name = "force", .help = "send it although workers here would die of it"},
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    CTL_OF_RUN};
 
 static int run(const struct ctl_call *call)
 {

@@ -9,7 +9,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+static const struct ctl_option options[] = {CTL_OF_RUN};
 
 enum {
     ROLE_WIDTH = 12, /* the first column, with --role */

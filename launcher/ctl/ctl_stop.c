@@ -2,8 +2,7 @@
 /* ctrunctl stop: the workers save and the run ends, as at a preemption. */
 #include "launcher/ctl/ctl_run.h"
 
-static const struct ctl_option options[] = {
-    CTL_REASON, CTL_RUN, CTL_USER, CTL_JSON, {0}};
+static const struct ctl_option options[] = {CTL_REASON, CTL_OF_RUN};
 
 static int run(const struct ctl_call *call)
 {

@@ -16,10 +16,7 @@
 
 static const struct ctl_option options[] = {
     {.name = "hang", .help = "print what each rank of a live run waits for"},
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    CTL_OF_RUN};
 
 /* ---- A run that is over ------------------------------------------------------------------ */
 
