@@ -103,7 +103,7 @@ int batch_check(struct batch_place *place, uint32_t seed, struct ctrun_error *er
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT, "%s: its list of nodes is empty",
                        place->system);
     if (!place->has_size)
-        return 0;
+        return 1;
     if ((size_t)place->node_id >= place->nodes.count)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
                        "%s: this is node %d, counted from 0, of %zu", place->system,
@@ -119,7 +119,7 @@ int batch_check(struct batch_place *place, uint32_t seed, struct ctrun_error *er
                        place->system, place->local_id,
                        place->nodes.names[place->node_id],
                        place->tasks[place->node_id]);
-    return 0;
+    return 1;
 }
 
 /* ---- Places -------------------------------------------------------------------------- */

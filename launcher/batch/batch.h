@@ -85,7 +85,7 @@ int batch_hosts_list(struct hostlist *out, char *id, size_t size,
                      const struct batch_source *from, struct ctrun_error *err);
 /* True when both name one machine, with or without their domains. */
 bool batch_is_same_host(const char *a, const char *b);
-/* Checks node_id and local_id against what was listed, and chooses the ports by `seed`. */
+/* Checks node_id and local_id against what was listed, and chooses the ports by `seed`. 1, or CTRUN_E_BAD_ENVIRONMENT. */
 int batch_check(struct batch_place *place, uint32_t seed, struct ctrun_error *err);
 /* For seeds. */
 uint32_t batch_hash(const char *text);

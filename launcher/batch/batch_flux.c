@@ -37,6 +37,5 @@ int batch_flux_read(struct batch_place *out, const struct batch_source *from,
     out->node_id = rank / (size / nodes);
     (void)ct_format(out->job, sizeof out->job, "job %.100s", job);
     (void)ct_format(out->run_id, sizeof out->run_id, "flux-%.100s", job);
-    rc = batch_check(out, batch_hash(job), err);
-    return rc < 0 ? rc : 1;
+    return batch_check(out, batch_hash(job), err);
 }

@@ -71,5 +71,5 @@ int batch_kubernetes_read(struct batch_place *out, const struct batch_source *fr
                     (int)(base < 90 ? base - 1 : 90), pod);
     rc = batch_check(out, 0, err);
     out->ports[0] = CT_C10D_PORT; /* a pod has its own address: users open this port */
-    return rc < 0 ? rc : 1;
+    return rc;
 }

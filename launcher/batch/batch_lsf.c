@@ -111,6 +111,5 @@ int batch_lsf_read(struct batch_place *out, const struct batch_source *from,
         return rc;
     (void)ct_format(out->job, sizeof out->job, "job %.100s",
                     out->run_id + strlen("lsf-"));
-    rc = batch_check(out, batch_hash(out->run_id), err);
-    return rc < 0 ? rc : 1;
+    return batch_check(out, batch_hash(out->run_id), err);
 }

@@ -118,6 +118,5 @@ int batch_mpi_read(struct batch_place *out, const struct batch_source *from,
     out->node_id = numbers.rank / numbers.local_size;
     out->local_id = numbers.local_rank;
     name_run(out, by->id ? batch_text(from, by->id) : NULL, around, from);
-    rc = batch_check(out, batch_hash(out->run_id), err);
-    return rc < 0 ? rc : 1;
+    return batch_check(out, batch_hash(out->run_id), err);
 }

@@ -86,6 +86,5 @@ int batch_pbs_read(struct batch_place *out, const struct batch_source *from,
     if ((rc = find_node(out, from, err)) < 0)
         return rc;
     (void)ct_format(out->job, sizeof out->job, "job %.100s", job);
-    rc = batch_check(out, batch_hash(job), err);
-    return rc < 0 ? rc : 1;
+    return batch_check(out, batch_hash(job), err);
 }

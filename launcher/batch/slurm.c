@@ -226,6 +226,5 @@ int slurm_read(struct batch_place *out, const struct batch_source *from,
     if (out->requeues)
         (void)ct_format(out->run_id, sizeof out->run_id, "slurm-%d.%d.%u", job, step,
                         out->requeues);
-    rc = batch_check(out, (uint32_t)job * 7u + (uint32_t)step * 31u, err);
-    return rc < 0 ? rc : 1;
+    return batch_check(out, (uint32_t)job * 7u + (uint32_t)step * 31u, err);
 }
