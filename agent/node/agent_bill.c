@@ -90,38 +90,22 @@ struct first_steps {
     int64_t lowest; /* -1: not known */
 };
 
-static struct first_steps find_reported(const struct agent *agent)
+/* Those that the workers have reported; or of_optimizers of torch, whose steps have no number. */
+static struct first_steps find_steps(const struct agent *agent, bool of_optimizers)
 {
     struct first_steps found = {.rank = -1, .lowest = -1};
 
     for (int i = 0; i < worker_group_count(agent->group); i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
+        const uint64_t at_ms = of_optimizers ? worker->optimizer_ms
+                                             : worker->first_step_ms;
 
-        if (worker->first_step_ms == 0)
+        if (at_ms == 0)
             continue;
-        if (found.lowest < 0 || worker->first_step < found.lowest)
+        if (!of_optimizers && (found.lowest < 0 || worker->first_step < found.lowest))
             found.lowest = worker->first_step;
-        if (worker->first_step_ms >= found.at_ms) {
-            found.at_ms = worker->first_step_ms;
-            found.rank = worker->rank;
-        }
-        found.count++;
-    }
-    return found;
-}
-
-/* Those of torch's optimizers have no number. */
-static struct first_steps find_optimizers(const struct agent *agent)
-{
-    struct first_steps found = {.rank = -1, .lowest = -1};
-
-    for (int i = 0; i < worker_group_count(agent->group); i++) {
-        const struct worker *worker = worker_group_worker(agent->group, i);
-
-        if (worker->optimizer_ms == 0)
-            continue;
-        if (worker->optimizer_ms >= found.at_ms) {
-            found.at_ms = worker->optimizer_ms;
+        if (at_ms >= found.at_ms) {
+            found.at_ms = at_ms;
             found.rank = worker->rank;
         }
         found.count++;
@@ -132,18 +116,18 @@ static struct first_steps find_optimizers(const struct agent *agent)
 /* Steps that the program reports count rather than those of its optimizer. */
 static struct first_steps find_first_steps(const struct agent *agent)
 {
-    const struct first_steps reported = find_reported(agent);
+    const struct first_steps reported = find_steps(agent, false);
 
     return reported.count > 0 || agent->bill.steppers > 0 ? reported
-                                                          : find_optimizers(agent);
+                                                          : find_steps(agent, true);
 }
 
 /* The first start may be billed before the steps of a program are reported: so this is called when
  * its round ends, too. */
 static void note_steppers(struct agent *agent)
 {
-    const int reported = find_reported(agent).count;
-    const int optimizers = find_optimizers(agent).count;
+    const int reported = find_steps(agent, false).count;
+    const int optimizers = find_steps(agent, true).count;
 
     if (reported > agent->bill.steppers)
         agent->bill.steppers = reported;
