@@ -177,11 +177,8 @@ int config_widest_role(const struct config *config)
 
 bool config_knows_gloo_scale(const struct config *config)
 {
-    if (config->run.roles.count == 0)
-        return torch_env_knows_gloo_scale(&config->work.program, config->env);
-    for (int i = 0; i < config->run.roles.count; i++)
-        if (!torch_env_knows_gloo_scale(&config->run.role_programs[i].program,
-                                        config->env))
+    for (int i = 0; i < config->run.nproc; i++)
+        if (!torch_env_knows_gloo_scale(config_program(config, i), config->env))
             return false;
     return true;
 }
