@@ -237,18 +237,20 @@ static int publish_node(struct net *net)
     return await_all(net, "node", "addresses");
 }
 
-static int read_nodes(struct net *net)
+/* Takes what each node from number `first` on has published; `take` returns a code. */
+static int read_each(struct net *net, const char *what, int first,
+                     int (*take)(struct net *net, int node, const char *text))
 {
     char key[KEY_MAX];
 
-    for (int i = 0; i < net->count; i++) {
+    for (int i = first; i < net->count; i++) {
         void *text;
         size_t length;
-        int rc = ctrun_store_get(net->store, key_of(key, "node", i), &text, &length,
+        int rc = ctrun_store_get(net->store, key_of(key, what, i), &text, &length,
                                  &net->err);
 
         if (rc == 0) {
-            rc = doctor_node_parse(&net->nodes[i], text);
+            rc = take(net, i, text);
             free(text);
             if (rc < 0)
                 (void)ct_fail(&net->err, rc, "node %d sent a malformed message", i);
@@ -257,6 +259,11 @@ static int read_nodes(struct net *net)
             return complain_others(net, "nodes");
     }
     return 0;
+}
+
+static int take_node(struct net *net, int node, const char *text)
+{
+    return doctor_node_parse(&net->nodes[node], text);
 }
 
 /* ---- Probes ------------------------------------------------------------------------------ */
@@ -419,26 +426,15 @@ static int publish_findings(struct net *net)
     return rc < 0 ? complain_others(net, "store") : 0;
 }
 
-static int read_findings(struct net *net)
+static int take_findings(struct net *net, int node, const char *text)
 {
-    char key[KEY_MAX];
-
-    for (int i = 0; i < net->count; i++) {
-        void *text;
-        size_t length;
-
-        if (ctrun_store_get(net->store, key_of(key, "findings", i), &text, &length,
-                            &net->err) < 0)
-            return complain_others(net, "nodes");
-        doctor_add_findings(net->doctor, net->nodes[i].host, text);
-        free(text);
-    }
+    doctor_add_findings(net->doctor, net->nodes[node].host, text);
     return 0;
 }
 
 /* The text comes from another node: indices are checked here, since doctor_check_probes() uses
  * them unchecked. */
-static int add_probes(struct net *net, int from, const char *text)
+static int take_probes(struct net *net, int from, const char *text)
 {
     const char *rest = text;
     size_t length;
@@ -463,28 +459,12 @@ static int add_probes(struct net *net, int from, const char *text)
 
 static int evaluate(struct net *net)
 {
-    char key[KEY_MAX];
-
     if (await_all(net, "probes", "probes") < 0 ||
-        await_all(net, "findings", "findings") < 0)
+        await_all(net, "findings", "findings") < 0 ||
+        read_each(net, "probes", 1, take_probes) < 0)
         return -1;
-    for (int i = 1; i < net->count; i++) {
-        void *text;
-        size_t length;
-        int rc = ctrun_store_get(net->store, key_of(key, "probes", i), &text, &length,
-                                 &net->err);
-
-        if (rc == 0) {
-            rc = add_probes(net, i, text);
-            free(text);
-            if (rc < 0)
-                (void)ct_fail(&net->err, rc, "node %d sent a malformed message", i);
-        }
-        if (rc < 0)
-            return complain_others(net, "nodes");
-    }
     doctor_check_nodes(net->doctor, net->nodes, net->count);
-    if (read_findings(net) < 0)
+    if (read_each(net, "findings", 0, take_findings) < 0)
         return -1;
     doctor_check_probes(net->doctor, net->nodes, net->count, net->probes,
                         net->probe_count);
@@ -514,8 +494,8 @@ static int run(struct net *net)
     describe_self(net);
     if (!(net->nodes = ct_zalloc_array((size_t)net->count, sizeof *net->nodes)))
         return complain_memory(net);
-    if (publish_node(net) < 0 || read_nodes(net) < 0 || run_probes(net) < 0 ||
-        publish_probes(net) < 0 || publish_findings(net) < 0)
+    if (publish_node(net) < 0 || read_each(net, "node", 0, take_node) < 0 ||
+        run_probes(net) < 0 || publish_probes(net) < 0 || publish_findings(net) < 0)
         return -1;
     if (net->self == 0)
         rc = evaluate(net);
