@@ -12,34 +12,17 @@ enum {
     STATUS_MAX_BYTES = 8192 /* some 1,500 in practice */
 };
 
-/* By default it ends no process. */
-static bool is_harmless(int signal)
-{
-    switch (signal) {
-    case SIGCHLD:
-    case SIGURG:
-    case SIGWINCH:
-    case SIGCONT:
-    case SIGSTOP:
-    case SIGTSTP:
-    case SIGTTIN:
-    case SIGTTOU: return true;
-    default: return false;
-    }
-}
+/* By default these end no process. */
+static const int harmless[] = {SIGCHLD, SIGURG,  SIGWINCH, SIGCONT, SIGSTOP,
+                               SIGTSTP, SIGTTIN, SIGTTOU,  0};
+/* These are sent in order to end a process. */
+static const int meant[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGABRT, SIGKILL, 0};
 
-/* It is sent in order to end a process. */
-static bool is_meant(int signal)
+static bool is_among(const int *list, int signal)
 {
-    switch (signal) {
-    case SIGTERM:
-    case SIGINT:
-    case SIGQUIT:
-    case SIGHUP:
-    case SIGABRT:
-    case SIGKILL: return true;
-    default: return false;
-    }
+    while (*list && *list != signal)
+        list++;
+    return *list != 0;
 }
 
 /* "SigCgt:\t0000000180004a02" */
@@ -52,7 +35,7 @@ static bool has_signal(const char *status, const char *field, int signal)
 
 static bool reads_end(const char *status, int signal)
 {
-    return !is_harmless(signal) && ct_small_file_find(status, "SigCgt:") &&
+    return !is_among(harmless, signal) && ct_small_file_find(status, "SigCgt:") &&
            !has_signal(status, "SigCgt:", signal) &&
            !has_signal(status, "SigIgn:", signal) &&
            !has_signal(status, "SigBlk:", signal);
@@ -69,7 +52,7 @@ static bool is_in_sigwait(pid_t pid)
 
 bool signal_effect_reads_fatal(const char *status, int signal)
 {
-    return !is_meant(signal) && reads_end(status, signal);
+    return !is_among(meant, signal) && reads_end(status, signal);
 }
 
 static bool thread_reads_fatal(pid_t pid, const char *thread, int signal)
