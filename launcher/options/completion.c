@@ -1,29 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/options/completion.h"
 
-#include "launcher/options/option_table.h"
+#include "launcher/options/option_name.h"
 #include "worker_sdk/base/str.h"
-
-enum {
-    NAME_MAX_BYTES = 64
-};
-
-static void spell_underscored(char *dst, const char *name)
-{
-    (void)ct_copy(dst, NAME_MAX_BYTES, name);
-    for (; *dst; dst++)
-        if (*dst == '-')
-            *dst = '_';
-}
 
 static void print_spellings(FILE *out, const struct option *option,
                             const char *separator)
 {
-    char underscored[NAME_MAX_BYTES];
+    char underscored[OPTION_NAME_MAX_BYTES];
 
     fprintf(out, "--%s", option->name);
     if (strchr(option->name, '-')) {
-        spell_underscored(underscored, option->name);
+        option_name_spell(underscored, option->name, true);
         fprintf(out, "%s--%s", separator, underscored);
     }
     if (option->letter)
@@ -137,7 +125,7 @@ static void print_zsh_option(FILE *out, const struct option *option,
 
 static void print_zsh(FILE *out)
 {
-    char spelling[NAME_MAX_BYTES + 2];
+    char spelling[OPTION_NAME_MAX_BYTES + 2];
 
     fputs("#compdef ctrun\n"
           "_ctrun() {\n"
@@ -151,7 +139,7 @@ static void print_zsh(FILE *out)
         (void)ct_format(spelling, sizeof spelling, "--%s", option->name);
         print_zsh_option(out, option, spelling);
         if (strchr(option->name, '-')) {
-            spell_underscored(spelling + 2, option->name);
+            option_name_spell(spelling + 2, option->name, true);
             print_zsh_option(out, option, spelling);
         }
         if (option->letter) {
@@ -168,7 +156,7 @@ static void print_zsh(FILE *out)
 
 static void print_tcsh(FILE *out)
 {
-    char underscored[NAME_MAX_BYTES];
+    char underscored[OPTION_NAME_MAX_BYTES];
 
     fputs("# tcsh completion for ctrun\n"
           "complete ctrun 'c/--/(",
@@ -178,7 +166,7 @@ static void print_tcsh(FILE *out)
             continue;
         fprintf(out, "%s%s", id ? " " : "", option_table[id].name);
         if (strchr(option_table[id].name, '-')) {
-            spell_underscored(underscored, option_table[id].name);
+            option_name_spell(underscored, option_table[id].name, true);
             fprintf(out, " %s", underscored);
         }
     }
@@ -188,7 +176,7 @@ static void print_tcsh(FILE *out)
 
         if (!option->choices)
             continue;
-        spell_underscored(underscored, option->name);
+        option_name_spell(underscored, option->name, true);
         fprintf(out, " 'n/--%s/(%s)/' 'n/--%s/(%s)/'", option->name, option->choices,
                 underscored, option->choices);
     }
@@ -253,7 +241,7 @@ static void print_fish_condition(FILE *out)
 
 static void print_fish(FILE *out)
 {
-    char underscored[NAME_MAX_BYTES];
+    char underscored[OPTION_NAME_MAX_BYTES];
 
     print_fish_condition(out);
     for (int id = 0; id < OPTION_COUNT; id++) {
@@ -263,7 +251,7 @@ static void print_fish(FILE *out)
             continue;
         print_fish_option(out, option, option->name);
         if (strchr(option->name, '-')) {
-            spell_underscored(underscored, option->name);
+            option_name_spell(underscored, option->name, true);
             print_fish_option(out, option, underscored);
         }
     }
