@@ -19,6 +19,8 @@
  * Messages are frames of wire/frame.h with kinds of their own; all have one layout. Pure. */
 #pragma once
 
+#include <string.h>
+
 #include "worker_sdk/wire/frame.h"
 
 /* The line has the version: programs of different versions cannot talk to each other. */
@@ -58,6 +60,13 @@ struct ssh_message {
     const void *data; /* borrowed */
     size_t length;
 };
+
+/* With a text, borrowed, as its data. */
+static inline struct ssh_message ssh_message_of_text(enum ssh_kind kind, uint32_t host,
+                                                     int32_t code, const char *text)
+{
+    return (struct ssh_message){kind, host, code, text, strlen(text)};
+}
 
 /* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM. */
 int ssh_message_encode(struct ct_buf *out, const struct ssh_message *message);

@@ -98,11 +98,8 @@ static void on_room(void *context)
 /* Reports that this host cannot take part; the process above then calls the rest of its subtree. */
 static void refuse(struct relay *relay, int code, const char *why)
 {
-    const struct ssh_message message = {.kind = SSH_FAILED,
-                                        .host = relay->job.first,
-                                        .code = code,
-                                        .data = why,
-                                        .length = strlen(why)};
+    const struct ssh_message message = ssh_message_of_text(SSH_FAILED, relay->job.first,
+                                                           code, why);
 
     relay->is_over = true;
     on_report(relay, &message);

@@ -112,11 +112,7 @@ static void expect_end(struct root *root, uint64_t limit_ms)
 static void send_all(struct root *root, enum ssh_kind kind, uint32_t place, int code,
                      const char *text)
 {
-    const struct ssh_message message = {.kind = kind,
-                                        .host = place,
-                                        .code = code,
-                                        .data = text,
-                                        .length = strlen(text)};
+    const struct ssh_message message = ssh_message_of_text(kind, place, code, text);
 
     (void)ssh_subtree_send(root->subtree, &message);
 }

@@ -126,11 +126,7 @@ static void on_message(void *context, const struct ssh_message *message)
 static void report(struct ssh_subtree *subtree, enum ssh_kind kind, uint32_t place,
                    int code, const char *text)
 {
-    const struct ssh_message message = {.kind = kind,
-                                        .host = place,
-                                        .code = code,
-                                        .data = text,
-                                        .length = strlen(text)};
+    const struct ssh_message message = ssh_message_of_text(kind, place, code, text);
 
     on_message(subtree, &message);
 }
