@@ -66,16 +66,18 @@ void ct_segment_wake(struct ct_segment *segment, int member)
         ct_segment_ring(segment, member);
 }
 
-/* Names the members that the wait still needs: "rank 1 (pid 12 on a), rank 3 (...)". */
-static void format_missing(char *dst, size_t size, const struct ct_segment *segment,
-                           const struct ct_wait *wait)
+/* Names the members for which is_named() holds: "rank 1 (pid 12 on a), rank 3 (...)". */
+static void format_members(char *dst, size_t size, const struct ct_segment *segment,
+                           const struct ct_wait *wait,
+                           bool (*is_named)(const struct ct_segment *segment,
+                                            const struct ct_wait *wait, int member))
 {
     char who[CT_PEER_TEXT_MAX];
     size_t used = 0;
 
     dst[0] = '\0';
     for (int i = 0; i < segment->size; i++) {
-        if (i == segment->me || !wait->is_awaited(segment, wait, i))
+        if (i == segment->me || !is_named(segment, wait, i))
             continue;
         ct_peer_format(who, segment->peers[i]);
         int n = ct_format(dst + used, size - used, "%s%s", used ? ", " : "", who);
@@ -104,57 +106,63 @@ static void note_looks(struct ct_segment *segment, const struct ct_wait *wait)
         segment->noted[i] = atomic_load(&segment->members[i].looks);
 }
 
-/* In a row of members that wait for each other only the first is the cause: it is stopped or does
- * not wait, and so it does not look around. *silent is that member, if all look for whom we wait,
- * else -1. Returns the code of the verdict, after which a member waits no more. */
-static int find_silent(struct ct_segment *segment, const struct ct_wait *wait,
-                       int *silent, struct ctrun_error *err)
+/* It has not looked around since note_looks(): its program waits for nobody in this group. */
+static bool is_busy(const struct ct_segment *segment, const struct ct_wait *wait,
+                    int member)
+{
+    (void)wait;
+    return member != segment->me && !atomic_load(&segment->members[member].has_left) &&
+           atomic_load(&segment->members[member].looks) == segment->noted[member];
+}
+
+static bool is_any_busy(const struct ct_segment *segment, const struct ct_wait *wait,
+                        bool is_awaited)
+{
+    for (int i = 0; i < segment->size; i++)
+        if (is_busy(segment, wait, i) &&
+            (!is_awaited || wait->is_awaited(segment, wait, i)))
+            return true;
+    return false;
+}
+
+/* Gives all members time to look around. Returns the code of the verdict, after which a member
+ * waits no more. */
+static int find_busy(struct ct_segment *segment, const struct ct_wait *wait,
+                     struct ctrun_error *err)
 {
     const uint64_t end_ms = segment->noted_ms + ANSWER_MS;
-    const uint32_t *before = segment->noted;
     _Atomic uint32_t *bell = &segment->members[segment->me].bell;
     int rc = 0;
-    int i;
 
-    for (i = 0; i < segment->size && rc == 0;) {
-        if (i == segment->me || atomic_load(&segment->members[i].has_left) ||
-            atomic_load(&segment->members[i].looks) != before[i]) {
-            i++;
-            continue;
-        }
-        if (ct_left_ms(end_ms) == 0)
-            break;
+    while (rc == 0 && is_any_busy(segment, wait, false) && ct_left_ms(end_ms) > 0) {
         (void)futex_wait(bell, atomic_load(bell), CT_SLICE_MS);
         count_look(segment);
         rc = ct_verdict_get(segment->verdict, err);
     }
-    *silent = i < segment->size ? i : -1;
-    for (i = 0; i < segment->size; i++)
-        if (i != segment->me && wait->is_awaited(segment, wait, i) &&
-            atomic_load(&segment->members[i].looks) == before[i])
-            *silent =
-                -1; /* it is named anyway; others that do not wait have no part in it */
     return rc;
 }
 
+/* In a row of members that wait for each other the last one does not wait: it is the cause, stopped
+ * or late. Who is in the row is not known, and a member beside it may compute while its helper moves
+ * its messages: so all that do not wait are named, unless one of them is awaited itself. */
 static int fail_waiting(struct ct_segment *segment, const struct ct_wait *wait,
                         struct ctrun_error *err)
 {
     char names[320];
+    char busy[320] = "";
     char call[CT_CALL_TEXT_MAX] = "open group";
-    char other[CT_PEER_TEXT_MAX] = "";
-    int silent = -1;
-    int rc = wait->is_in_row ? find_silent(segment, wait, &silent, err) : 0;
+    int rc = wait->is_in_row ? find_busy(segment, wait, err) : 0;
 
     if (rc < 0)
         return rc;
     if (wait->call)
         ct_call_format(call, wait->call);
-    format_missing(names, sizeof names, segment, wait);
-    if (silent >= 0 && !wait->is_awaited(segment, wait, silent))
-        ct_peer_format(other, segment->peers[silent]);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s%s%s%s", call,
-                   names, *other ? "; " : "", other, *other ? " does not answer" : "");
+    format_members(names, sizeof names, segment, wait, wait->is_awaited);
+    if (wait->is_in_row && !is_any_busy(segment, wait, true))
+        format_members(busy, sizeof busy, segment, wait, is_busy);
+    return ct_fail(
+        err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s%s%s", call, names,
+        *busy ? "; computing or stopped, not waiting in this group: " : "", busy);
 }
 
 /* The first member that is gone although the wait still needs it, or -1. */

@@ -313,13 +313,14 @@ static uint32_t looks_of(const struct ct_segment *segment, int member)
     return atomic_load(&segment->members[member].looks);
 }
 
-/* Called while member 0 looks: members 1 and 3 look, too; member 2 never does. */
+static uint32_t lookers; /* a bit for each member that looks around */
+
 static int let_others_look(void *context, struct ctrun_error *err)
 {
     struct ct_segment *segment = context;
 
-    atomic_fetch_add(&segment->members[1].looks, 1);
-    atomic_fetch_add(&segment->members[3].looks, 1);
+    for (int i = 0; i < segment->size; i++)
+        atomic_fetch_add(&segment->members[i].looks, lookers >> i & 1);
     fake_ms += STEP_MS;
     if (fake_ms == END_MS)
         looks_at_end = looks_of(segment, 0);
@@ -337,24 +338,61 @@ static bool is_first(const struct ct_segment *segment, const struct ct_wait *wai
     return member == 1;
 }
 
-TEST(who_does_not_wait_in_a_row_is_known_at_the_deadline)
+/* Member 0 waits for member 1 until its deadline. */
+static void wait_in_row(struct ct_segment *segment, struct ctrun_error *err)
 {
     const struct ct_wait wait = {.is_met = never,
                                  .is_awaited = is_first,
                                  .deadline_ms = END_MS,
                                  .is_in_row = true};
+
+    segment->watch = (struct ct_watch){let_others_look, segment};
+    fake_ms = BEGIN_MS;
+    assert_int_equal(ct_segment_wait(segment, &wait, err), CTRUN_E_TIMEOUT);
+    fake_ms = 0;
+}
+
+TEST(who_does_not_wait_in_a_row_is_known_at_the_deadline)
+{
     struct shared shared;
     struct ct_segment segment = open_alone(&shared);
     struct ctrun_error err;
 
-    segment.watch = (struct ct_watch){let_others_look, &segment};
-    fake_ms = BEGIN_MS;
-    assert_int_equal(ct_segment_wait(&segment, &wait, &err), CTRUN_E_TIMEOUT);
-    fake_ms = 0;
+    lookers = 1u << 1 | 1u << 3;
+    wait_in_row(&segment, &err);
     assert_non_null(strstr(err.text, "from: rank 1 ("));
-    assert_non_null(strstr(err.text, "; rank 2 ("));
+    assert_non_null(strstr(err.text, "not waiting in this group: rank 2 ("));
+    assert_null(strstr(err.text, "rank 3 ("));
     assert_int_equal(looks_of(&segment, 0),
                      looks_at_end); /* it has not waited longer */
+    close_alone(&shared, &segment);
+}
+
+/* One of them computes while its helper receives, and has no part in it: which one is not known. */
+TEST(all_that_do_not_wait_are_named_at_the_deadline)
+{
+    struct shared shared;
+    struct ct_segment segment = open_alone(&shared);
+    struct ctrun_error err;
+
+    lookers = 1u << 1;
+    wait_in_row(&segment, &err);
+    assert_non_null(strstr(err.text, "computing or stopped, "));
+    assert_non_null(strstr(err.text, "group: rank 2 ("));
+    assert_non_null(strstr(err.text, ", rank 3 ("));
+    close_alone(&shared, &segment);
+}
+
+TEST(only_who_is_awaited_is_named_where_it_does_not_wait_itself)
+{
+    struct shared shared;
+    struct ct_segment segment = open_alone(&shared);
+    struct ctrun_error err;
+
+    lookers = 1u << 3;
+    wait_in_row(&segment, &err);
+    assert_non_null(strstr(err.text, "from: rank 1 ("));
+    assert_null(strstr(err.text, "rank 2 ("));
     close_alone(&shared, &segment);
 }
 
