@@ -13,24 +13,16 @@ enum {
 };
 
 struct gpt_param {
-    char name[24];
+    const char *name;
     int rows, columns;
-    float *value; /* those of all parameters are one array, in their order */
-    float *grad;  /* likewise; where gpt_backward() adds */
+    float *value, *grad; /* rows x columns; set by gpt_init() */
 };
+extern struct gpt_param gpt_params[GPT_PARAMS];
 
-struct gpt {
-    struct gpt_param params[GPT_PARAMS];
-};
-
-/* The same values from the same seed everywhere. 0, or -ENOMEM. gpt_destroy() frees them. */
-int gpt_create(struct gpt *gpt, unsigned seed);
-void gpt_destroy(struct gpt *gpt);
+/* The same values from the same seed everywhere. */
+void gpt_init(unsigned seed);
 /* The mean loss [nats a token] of predicting tokens[1..] from tokens[..GPT_CONTEXT]; GPT_CONTEXT + 1 of them. */
-float gpt_forward(const struct gpt *gpt, const unsigned char *tokens);
-/* Adds `scale` times the gradients of the last forward's loss; it keeps that of one sequence. Calls ready(p),
- * which may be NULL, when parameter p's is complete. */
-void gpt_backward(struct gpt *gpt, const unsigned char *tokens, float scale,
-                  void (*ready)(int p));
-/* The byte that most likely follows position t of the last forward. */
-int gpt_predict(int t);
+float gpt_forward(const unsigned char *tokens);
+/* Adds `scale` times the gradients of the last forward's loss. Calls ready(p), which may be NULL, when parameter
+ * p's is complete. */
+void gpt_backward(const unsigned char *tokens, float scale, void (*ready)(int p));

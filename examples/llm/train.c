@@ -6,11 +6,14 @@
  *     ctrun --standalone --nproc-per-node=2 ./train TEXT STEPS [FOLDER [f32]] */
 #include <ctrun.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "gpt.h"
 
@@ -27,13 +30,13 @@ static struct ctrun_ddp *ddp;
 static struct ctrun_zero *zero;
 static struct ctrun_shards *shards; /* NULL: nothing is saved */
 static struct ctrun_sampler *sampler;
-static struct gpt gpt;
-/* The parameters, and our share of the optimizer's state. */
+/* What a checkpoint holds on this rank: the parameters, and its share of the optimizer's state. */
 static struct ctrun_tensor tensors[3 * GPT_PARAMS];
+static char names[3 * GPT_PARAMS][32];
 static size_t tensor_count;
 static float *mean, *square; /* AdamW's, ctrun_zero_length() of each */
-static unsigned char *text;
-static size_t sequences; /* of an epoch: whole steps of them */
+static const unsigned char *text;
+static uint64_t sequences; /* of an epoch: whole steps of them */
 static uint64_t step;
 
 /* Ends this worker where a call has failed, and says why to the launcher. */
@@ -54,70 +57,47 @@ static _Noreturn void fail(int code, const char *format, ...)
     exit(ctrun_fail_worker(&err));
 }
 
-static void read_text(const char *path)
+static void open_text(const char *path)
 {
-    FILE *file = fopen(path, "rb");
-    long bytes = -1;
+    const int fd = open(path, O_RDONLY);
+    struct stat file = {0};
 
-    if (file && fseek(file, 0, SEEK_END) == 0)
-        bytes = ftell(file);
-    if (bytes >= 0 && bytes <= BATCH * GPT_CONTEXT)
+    if (fd < 0 || fstat(fd, &file) < 0)
+        fail(CTRUN_E_BAD_DATA, "%s: %s", path, strerror(errno));
+    sequences = (uint64_t)(file.st_size - 1) / GPT_CONTEXT / BATCH * BATCH;
+    if (file.st_size <= BATCH * GPT_CONTEXT)
         fail(CTRUN_E_BAD_DATA, "%s: a text of %d bytes or more is needed", path,
              BATCH * GPT_CONTEXT + 1);
-    if (bytes < 0 || !(text = malloc((size_t)bytes)) || fseek(file, 0, SEEK_SET) < 0 ||
-        fread(text, 1, (size_t)bytes, file) != (size_t)bytes)
+    text = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (text == MAP_FAILED)
         fail(CTRUN_E_BAD_DATA, "%s: %s", path, strerror(errno));
-    fclose(file);
-    sequences = (size_t)(bytes - 1) / GPT_CONTEXT / BATCH * BATCH;
 }
 
-static void add_tensor(const char *kind, size_t p, float *data, size_t offset,
+static void add_tensor(const char *kind, size_t p, float *data, size_t start,
                        size_t length)
 {
-    static char names[3 * GPT_PARAMS][32];
-    const struct gpt_param *param = &gpt.params[p];
+    const struct gpt_param *param = &gpt_params[p];
 
-    snprintf(names[tensor_count], sizeof names[0], "%s%s", kind, param->name);
+    snprintf(names[tensor_count], sizeof *names, "%s%s", kind, param->name);
     tensors[tensor_count] = (struct ctrun_tensor){
-        .size = sizeof tensors[0],
+        .size = sizeof *tensors,
         .name = names[tensor_count],
         .dtype = CTRUN_F32,
         .dims = 1,
         .data = data,
         .sizes = {(int64_t)length},
         .whole = {param->rows * param->columns},
-        .starts = {(int64_t)offset}};
+        .starts = {(int64_t)start}};
     tensor_count++;
-}
-
-/* What a checkpoint holds on this rank: all parameters, and the pieces of the state that ZeRO left here. */
-static void list_tensors(void)
-{
-    struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
-
-    if (!(mean = calloc(2 * ctrun_zero_length(zero) + 1, sizeof *mean)))
-        fail(-ENOMEM, "no memory");
-    square = mean + ctrun_zero_length(zero);
-    for (size_t p = 0; p < GPT_PARAMS; p++)
-        add_tensor("", p, gpt.params[p].value, 0,
-                   (size_t)(gpt.params[p].rows * gpt.params[p].columns));
-    for (size_t i = 0; ctrun_zero_piece(zero, i, &piece, NULL) > 0; i++) {
-        add_tensor("mean.", piece.param, mean + piece.state, piece.offset,
-                   piece.length);
-        add_tensor("square.", piece.param, square + piece.state, piece.offset,
-                   piece.length);
-    }
 }
 
 /* Up to 2^53. */
 static int is_number(const char *word, uint64_t *out)
 {
-    char *end;
-
-    if (!word || *word < '0' || *word > '9')
+    if (!word || !*word || word[strspn(word, "0123456789")])
         return 0;
-    *out = strtoull(word, &end, 10); /* too large: 2^64 - 1 */
-    return !*end && *out <= 1ULL << 53;
+    *out = strtoull(word, NULL, 10); /* too large: 2^64 - 1 */
+    return *out <= 1ULL << 53;
 }
 
 static void load(const char *folder)
@@ -149,39 +129,43 @@ static void save(void)
 static void open_all(const char *folder, int is_f32)
 {
     struct ctrun_ddp_options ddp_options = CTRUN_DDP_OPTIONS_INIT;
-    struct ctrun_zero_options zero_options = CTRUN_ZERO_OPTIONS_INIT;
     struct ctrun_sampler_options sampler_options = CTRUN_SAMPLER_OPTIONS_INIT;
+    struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
     struct ctrun_param params[GPT_PARAMS];
 
-    for (int p = 0; p < GPT_PARAMS; p++)
-        params[p] = (struct ctrun_param){
-            .size = sizeof params[p],
-            .name = gpt.params[p].name,
-            .data = gpt.params[p].value,
-            .grad = gpt.params[p].grad,
-            .dtype = CTRUN_F32,
-            .dims = 2,
-            .sizes = {gpt.params[p].rows, gpt.params[p].columns}};
+    for (size_t p = 0; p < GPT_PARAMS; p++) {
+        const struct gpt_param *param = &gpt_params[p];
+
+        params[p] = (struct ctrun_param){.size = sizeof *params,
+                                         .name = param->name,
+                                         .data = param->value,
+                                         .grad = param->grad,
+                                         .dtype = CTRUN_F32,
+                                         .dims = 2,
+                                         .sizes = {param->rows, param->columns}};
+        add_tensor("", p, param->value, 0, (size_t)(param->rows * param->columns));
+    }
     ddp_options.reduce_dtype = is_f32 ? CTRUN_F32 : CTRUN_BF16;
-    /* Less is sent between hosts; in the memory of one a step is faster without. */
-    ddp_options.shard_gradients = ctrun_world_size(session) >
-                                  ctrun_local_world_size(session);
     sampler_options.count = sequences;
     sampler_options.rank = ctrun_rank(session);
     sampler_options.world_size = ctrun_world_size(session);
-    if (BATCH % ctrun_world_size(session))
-        fail(CTRUN_E_USAGE, "%d workers: they cannot share %d sequences",
-             ctrun_world_size(session), BATCH);
     check(ctrun_group_open(&world, session, NULL, &err));
     check(ctrun_ddp_create(&ddp, world, params, GPT_PARAMS, &ddp_options, &err));
-    zero_options.ddp = ddp_options.shard_gradients ? ddp : NULL;
-    check(ctrun_zero_create(&zero, world, params, GPT_PARAMS, &zero_options, &err));
-    list_tensors();
+    check(ctrun_zero_create(&zero, world, params, GPT_PARAMS, NULL, &err));
+    check(ctrun_sampler_create(&sampler, &sampler_options, &err));
+    if (!(mean = calloc(2 * ctrun_zero_length(zero) + 1, sizeof *mean)))
+        fail(-ENOMEM, "no memory");
+    square = mean + ctrun_zero_length(zero);
+    for (size_t i = 0; ctrun_zero_piece(zero, i, &piece, NULL) > 0; i++) {
+        add_tensor("mean.", piece.param, mean + piece.state, piece.offset,
+                   piece.length);
+        add_tensor("square.", piece.param, square + piece.state, piece.offset,
+                   piece.length);
+    }
     if (folder) {
         check(ctrun_shards_open(&shards, folder, world, NULL, &err));
         load(folder);
     }
-    check(ctrun_sampler_create(&sampler, &sampler_options, &err));
 }
 
 static void set_ready(int p)
@@ -189,13 +173,15 @@ static void set_ready(int p)
     check(ctrun_ddp_grad_ready(ddp, (size_t)p, NULL, &err));
 }
 
-/* This rank's sequences of one step, from its `first` on in the epoch: forward and backward of each, gradients
- * averaged. Returns their mean loss. */
-static float find_gradients(size_t first)
+/* Forward and backward of this rank's sequences of the step, gradients averaged. Returns their mean loss. */
+static float find_gradients(void)
 {
     const size_t count = BATCH / (size_t)ctrun_world_size(session);
+    const size_t first = step % (sequences / BATCH) * count;
     float loss = 0;
 
+    if (first == 0)
+        check(ctrun_sampler_set_epoch(sampler, step * BATCH / sequences, 0, &err));
     check(ctrun_ddp_forward_begin(ddp, &err));
     check(ctrun_ddp_zero_grad(ddp, NULL, &err));
     check(ctrun_ddp_backward_begin(ddp, NULL, &err));
@@ -203,8 +189,8 @@ static float find_gradients(size_t first)
         const unsigned char *tokens = text + ctrun_sampler_index(sampler, first + i) *
                                                  GPT_CONTEXT;
 
-        loss += gpt_forward(&gpt, tokens) / (float)count;
-        gpt_backward(&gpt, tokens, 1 / (float)count, i + 1 == count ? set_ready : NULL);
+        loss += gpt_forward(tokens) / (float)count;
+        gpt_backward(tokens, 1 / (float)count, i + 1 == count ? set_ready : NULL);
     }
     check(ctrun_ddp_backward_end(ddp, NULL, &err));
     return loss;
@@ -214,71 +200,51 @@ static float find_gradients(size_t first)
 static void update(void)
 {
     const float rate = 3e-3f, beta1 = 0.9f, beta2 = 0.99f, decay = 0.01f;
-    const float fix1 = 1 - powf(beta1, (float)step + 1),
-                fix2 = 1 - powf(beta2, (float)step + 1);
+    const float fix1 = 1 - powf(beta1, (float)step + 1);
+    const float fix2 = 1 - powf(beta2, (float)step + 1);
     struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
 
     check(ctrun_ddp_clip_grad_norm(ddp, 1, NULL, &err));
     for (size_t i = 0; ctrun_zero_piece(zero, i, &piece, &err) > 0; i++) {
-        float *value = gpt.params[piece.param].value + piece.offset;
-        const float *grad = gpt.params[piece.param].grad + piece.offset;
+        float *value = gpt_params[piece.param].value + piece.offset;
+        const float *grad = gpt_params[piece.param].grad + piece.offset;
         float *m = mean + piece.state, *s = square + piece.state;
 
         for (size_t k = 0; k < piece.length; k++) {
-            m[k] = beta1 * m[k] + (1 - beta1) * grad[k];
-            s[k] = beta2 * s[k] + (1 - beta2) * grad[k] * grad[k];
-            value[k] -= rate *
-                        (m[k] / fix1 / (sqrtf(s[k] / fix2) + 1e-8f) + decay * value[k]);
+            m[k] += (1 - beta1) * (grad[k] - m[k]);
+            s[k] += (1 - beta2) * (grad[k] * grad[k] - s[k]);
+            value[k] -= rate * decay * value[k];
+            value[k] -= rate * m[k] / fix1 / (sqrtf(s[k] / fix2) + 1e-8f);
         }
     }
     check(ctrun_zero_share(zero, NULL, &err));
 }
 
-static void train(uint64_t steps)
+/* The mean over all ranks. */
+static void print_loss(float loss)
 {
-    size_t began = sequences; /* where the sampler's epoch begins */
-
-    while (step < steps && !ctrun_should_stop(session)) {
-        const size_t done = step * BATCH % sequences;
-        float loss;
-
-        if (done == 0 || began == sequences) {
-            began = done;
-            check(
-                ctrun_sampler_set_epoch(sampler, step * BATCH / sequences, done, &err));
-        }
-        loss = find_gradients((done - began) / (size_t)ctrun_world_size(session));
-        update();
-        ctrun_step(session, ++step);
-        if (step % PRINT_STEPS == 0 || step == steps) {
-            check(ctrun_all_reduce(world, &loss, &loss, 1, CTRUN_F32, CTRUN_AVG, NULL,
-                                   &err));
-            if (ctrun_rank(session) == 0)
-                printf("step %llu: loss %.5f\n", (unsigned long long)step,
-                       (double)loss);
-            fflush(stdout);
-        }
-        if (shards && (step % SAVE_STEPS == 0 || step == steps))
-            save();
-    }
-    if (shards && step > 0 && step < steps && step % SAVE_STEPS != 0)
-        save(); /* asked to stop */
+    check(ctrun_all_reduce(world, &loss, &loss, 1, CTRUN_F32, CTRUN_AVG, NULL, &err));
+    if (ctrun_rank(session) == 0)
+        printf("step %llu: loss %.5f\n", (unsigned long long)step, (double)loss);
+    fflush(stdout);
 }
 
-/* Prints how the model continues the beginning of the text. */
-static void write_some(void)
+static void train(uint64_t steps)
 {
-    unsigned char tokens[GPT_CONTEXT + 1];
+    int is_over = step >= steps;
 
-    memcpy(tokens, text, sizeof tokens);
-    for (int i = 0; i < GPT_CONTEXT; i++) {
-        gpt_forward(&gpt, tokens);
-        memmove(tokens, tokens + 1, GPT_CONTEXT - 1);
-        tokens[GPT_CONTEXT - 1] = (unsigned char)gpt_predict(GPT_CONTEXT - 1);
+    check(ctrun_sampler_set_epoch(sampler, step * BATCH / sequences, 0, &err));
+    while (!is_over) {
+        const float loss = find_gradients();
+
+        update();
+        ctrun_step(session, ++step);
+        is_over = ctrun_should_stop(session) || step == steps;
+        if (step % PRINT_STEPS == 0 || step == steps)
+            print_loss(loss);
+        if (shards && (step % SAVE_STEPS == 0 || is_over))
+            save();
     }
-    for (int i = 0; i < GPT_CONTEXT; i++)
-        putchar(tokens[i] >= ' ' && tokens[i] < 127 ? tokens[i] : ' ');
-    putchar('\n');
 }
 
 int main(int argc, char **argv)
@@ -290,22 +256,20 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s TEXT STEPS [FOLDER [f32]]\n", argv[0]);
         return 2;
     }
-    if (gpt_create(&gpt, 1) < 0)
-        fail(-ENOMEM, "no memory for the model");
+    gpt_init(1);
     check(ctrun_open(&session, NULL, &err));
-    read_text(argv[1]);
+    open_text(argv[1]);
+    if (BATCH % ctrun_world_size(session))
+        fail(CTRUN_E_USAGE, "%d workers: they cannot share %d sequences",
+             ctrun_world_size(session), BATCH);
     open_all(argc > 3 ? argv[3] : NULL, argc > 4);
     train(steps);
-    if (ctrun_rank(session) == 0)
-        write_some();
     ctrun_shards_close(shards);
     ctrun_sampler_destroy(sampler);
     ctrun_zero_destroy(zero);
     ctrun_ddp_destroy(ddp);
     ctrun_group_close(world);
-    gpt_destroy(&gpt);
     free(mean);
-    free(text);
     ctrun_close(session);
     return 0;
 }
