@@ -4,9 +4,8 @@
 
 usage: all_reduce.py [RANKS] [TURNS]     default 2 and then 4 ranks, 3 turns
 
-Each library is run in turn, TURNS times over, so that noise hits all alike. gloo comes from
-Debian's torch and from the one that CTRUN_TEST_TORCH names; MPI from mpicc.mpich and
-mpicc.openmpi. What is not installed is left out (scripts/deps bench installs it)."""
+Each library is run in turn, TURNS times over, every second time in the reverse order, so that noise hits all alike.
+gloo comes from Debian's torch and from the one that CTRUN_TEST_TORCH names; MPI from mpicc.mpich and mpicc.openmpi. What is not installed is left out (scripts/deps bench installs it)."""
 import os
 import pathlib
 import shutil
@@ -83,9 +82,9 @@ def compare(ranks, turns):
     with tempfile.TemporaryDirectory() as folder:
         programs = commands(ranks, folder)
         results = {name: {} for name in programs}
-        for _ in range(turns):
-            for name, command in programs.items():
-                measure(command, results[name])
+        for turn in range(turns):
+            for name in list(programs)[::-1 if turn % 2 else 1]:
+                measure(programs[name], results[name])
     print(f"all_reduce, {ranks} ranks, f32 SUM", flush=True)
     show(results)
 
