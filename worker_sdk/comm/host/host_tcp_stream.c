@@ -7,23 +7,78 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
-/* A transfer in and a transfer out at the same time; advance() moves a block each way. */
+/* Slices of `base`, backwards and round: what arrives from `from` begins with slice first - 1, what is
+ * sent to `to` with slice first. Positions are bytes of these sequences. A member sends on only what it
+ * has: `own` bytes at the start, and what has arrived. */
 struct stream {
     struct ct_host_tcp *tcp;
     const struct ct_call *call;
     int from, to; /* members */
-    bool (*is_done)(const struct stream *stream);
-    /* Both return how their system call ended. */
-    enum ct_moved (*send_some)(struct stream *stream);
-    enum ct_moved (*recv_some)(struct stream *stream);
-    bool (*may_send)(const struct stream *stream);
-    bool (*may_recv)(const struct stream *stream);
+    unsigned char *base;
+    const size_t *offsets; /* beginnings of the slices, and the end */
+    int size, first;       /* slices */
+    size_t own, in, out;   /* in, out: bytes in all */
+    size_t got, sent;
 };
+
+static bool may_recv(const struct stream *stream)
+{
+    return stream->got < stream->in;
+}
+
+/* Bytes that can be sent now. */
+static size_t ready(const struct stream *stream)
+{
+    const size_t has = stream->own + stream->got;
+
+    return (has < stream->out ? has : stream->out) - stream->sent;
+}
+
+/* The slice with byte *at of the sequence that begins with `slice`; *at becomes the offset in it. */
+static unsigned char *locate(const struct stream *stream, int slice, size_t *at,
+                             size_t *bytes)
+{
+    for (;; slice = (slice ? slice : stream->size) - 1) {
+        *bytes = stream->offsets[slice + 1] - stream->offsets[slice];
+        if (*at < *bytes)
+            return stream->base + stream->offsets[slice];
+        *at -= *bytes;
+    }
+}
+
+static enum ct_moved send_some(struct stream *stream)
+{
+    size_t at = stream->sent, left = ready(stream), bytes, before;
+    enum ct_moved moved;
+
+    if (left == 0)
+        return CT_MOVED_NOTHING;
+    unsigned char *data = locate(stream, stream->first, &at, &bytes);
+    before = at;
+    moved = ct_host_tcp_push(stream->tcp->mesh->data[stream->to], data,
+                             bytes - at < left ? bytes : at + left, &at);
+    stream->sent += at - before;
+    return moved;
+}
+
+static enum ct_moved recv_some(struct stream *stream)
+{
+    size_t at = stream->got, bytes, before;
+    enum ct_moved moved;
+
+    if (!may_recv(stream))
+        return CT_MOVED_NOTHING;
+    unsigned char *data = locate(
+        stream, (stream->first + stream->size - 1) % stream->size, &at, &bytes);
+    before = at;
+    moved = ct_host_tcp_pull(stream->tcp, stream->from, data, bytes, &at);
+    stream->got += at - before;
+    return moved;
+}
 
 static int fail_stream_timeout(const struct stream *stream, struct ctrun_error *err)
 {
-    return ct_host_tcp_fail_late(stream->tcp, stream->may_recv(stream), stream->call,
-                                 err);
+    return ct_host_tcp_fail_late(stream->tcp, may_recv(stream), stream->call, err);
 }
 
 /* Fills tcp->polls with the transfers that may move now. */
@@ -32,11 +87,11 @@ static int collect_stream(const struct stream *stream)
     struct ct_host_tcp *tcp = stream->tcp;
     int n = 0;
 
-    tcp->mesh->awaited = stream->may_recv(stream) ? stream->from : stream->to;
-    if (stream->may_send(stream))
+    tcp->mesh->awaited = may_recv(stream) ? stream->from : stream->to;
+    if (ready(stream) > 0)
         tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->to],
                                           .events = POLLOUT};
-    if (stream->may_recv(stream))
+    if (may_recv(stream))
         tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->from],
                                           .events = POLLIN};
     return n;
@@ -51,11 +106,10 @@ static int stream_run(struct stream *stream, struct ctrun_error *err)
     int quiet = 0;
     int bad = 0;
 
-    while (!stream->is_done(stream)) {
-        enum ct_moved out = stream->may_send(stream) ? stream->send_some(stream)
-                                                     : CT_MOVED_NOTHING;
-        enum ct_moved in = stream->may_recv(stream) ? stream->recv_some(stream)
-                                                    : CT_MOVED_NOTHING;
+    while (stream->got < stream->in || stream->sent < stream->out) {
+        const enum ct_moved out = send_some(stream);
+        const enum ct_moved in = recv_some(stream);
+
         if (out == CT_MOVED_BROKEN || in == CT_MOVED_BROKEN)
             return bad < 0 ? bad
                            : ct_host_tcp_fail_broken(
@@ -74,126 +128,29 @@ static int stream_run(struct stream *stream, struct ctrun_error *err)
     return 0;
 }
 
-/* The ring of an all-gather. In step t a member sends slice (me - t), its own first, and receives
- * slice (me - t - 1), which it sends on in step t + 1. */
-struct ring {
-    struct stream stream;
-    unsigned char *base;
-    const size_t *offsets; /* beginnings of the slices, and the end */
-    int size, me;
-    int steps;
-    int send_step, recv_step;
-    size_t send_at, recv_at; /* bytes of the slice that are done */
-};
-
-static int ring_slice(const struct ring *ring, int step)
-{
-    return ((ring->me - step) % ring->size + ring->size) % ring->size;
-}
-
-static size_t ring_slice_bytes(const struct ring *ring, int slice)
-{
-    return ring->offsets[slice + 1] - ring->offsets[slice];
-}
-
-/* Bytes of the slice of send_step that can be sent now. */
-static size_t ring_ready(const struct ring *ring)
-{
-    size_t all = ring_slice_bytes(ring, ring_slice(ring, ring->send_step));
-
-    if (ring->send_step == 0 || ring->recv_step >= ring->send_step)
-        return all;
-    return ring->recv_step == ring->send_step - 1 ? ring->recv_at : 0;
-}
-
-/* send_at <= ring_ready(): only received bytes are sent on. */
-static bool ring_may_send(const struct stream *stream)
-{
-    const struct ring *ring = (const void *)stream;
-
-    return ring->send_step < ring->steps && ring->send_at < ring_ready(ring);
-}
-
-static bool ring_may_recv(const struct stream *stream)
-{
-    const struct ring *ring = (const void *)stream;
-
-    return ring->recv_step < ring->steps;
-}
-
-static bool ring_is_done(const struct stream *stream)
-{
-    const struct ring *ring = (const void *)stream;
-
-    return ring->send_step >= ring->steps && ring->recv_step >= ring->steps;
-}
-
-/* Skips slices that are complete, empty ones included. */
-static void ring_settle(struct ring *ring)
-{
-    while (ring->recv_step < ring->steps &&
-           ring->recv_at ==
-               ring_slice_bytes(ring, ring_slice(ring, ring->recv_step + 1))) {
-        ring->recv_step++;
-        ring->recv_at = 0;
-    }
-    while (ring->send_step < ring->steps &&
-           ring->send_at == ring_slice_bytes(ring, ring_slice(ring, ring->send_step)) &&
-           ring->send_at == ring_ready(ring)) {
-        ring->send_step++;
-        ring->send_at = 0;
-    }
-}
-
-static enum ct_moved ring_send_some(struct stream *stream)
-{
-    struct ring *ring = (void *)stream;
-    size_t offset = ring->offsets[ring_slice(ring, ring->send_step)];
-    enum ct_moved moved = ct_host_tcp_push(stream->tcp->mesh->data[stream->to],
-                                           ring->base + offset, ring_ready(ring),
-                                           &ring->send_at);
-
-    ring_settle(ring);
-    return moved;
-}
-
-static enum ct_moved ring_recv_some(struct stream *stream)
-{
-    struct ring *ring = (void *)stream;
-    int slice = ring_slice(ring, ring->recv_step + 1);
-    unsigned char *dst = ring->base + ring->offsets[slice];
-    size_t bytes = ring_slice_bytes(ring, slice);
-    enum ct_moved moved = ct_host_tcp_pull(stream->tcp, stream->from, dst, bytes,
-                                           &ring->recv_at);
-
-    ring_settle(ring);
-    return moved;
-}
-
-/* Our slice of call->out is complete; the other slices are overwritten as they arrive. In an
- * all-reduce this is safe, although they held our input: a member sends its result only when it has
- * all parts of it, ours included. */
+/* The ring of an all-gather: a member sends its own slice first, then those that arrive, but for the
+ * last one, which the next member has. Our slice of call->out is complete; the other slices are
+ * overwritten as they arrive. In an all-reduce this is safe, although they held our input: a member
+ * sends its result only when it has all parts of it, ours included. */
 static int ring_run(struct ct_host_tcp *tcp, const struct ct_call *call,
                     struct ctrun_error *err)
 {
-    int size = tcp->mesh->size;
-    struct ring ring = {.stream = {.tcp = tcp,
-                                   .call = call,
-                                   .from = (tcp->mesh->me + size - 1) % size,
-                                   .to = (tcp->mesh->me + 1) % size,
-                                   .is_done = ring_is_done,
-                                   .send_some = ring_send_some,
-                                   .recv_some = ring_recv_some,
-                                   .may_send = ring_may_send,
-                                   .may_recv = ring_may_recv},
-                        .base = call->out,
-                        .offsets = tcp->offsets,
-                        .size = size,
-                        .me = tcp->mesh->me,
-                        .steps = size - 1};
+    const int size = tcp->mesh->size, me = tcp->mesh->me, next = (me + 1) % size;
+    const size_t *offsets = tcp->offsets;
+    const size_t own = offsets[me + 1] - offsets[me];
+    struct stream stream = {.tcp = tcp,
+                            .call = call,
+                            .from = (me + size - 1) % size,
+                            .to = next,
+                            .base = call->out,
+                            .offsets = offsets,
+                            .size = size,
+                            .first = me,
+                            .own = own,
+                            .in = offsets[size] - own,
+                            .out = offsets[size] - (offsets[next + 1] - offsets[next])};
 
-    ring_settle(&ring);
-    return stream_run(&ring.stream, err);
+    return stream_run(&stream, err);
 }
 
 /* A reduce-scatter into its place in `out`, then an all-gather in the ring: each of n members
@@ -216,96 +173,33 @@ int ct_host_tcp_stream_all_gather(struct ct_host_tcp *tcp, const struct ct_call 
     return ring_run(tcp, call, err);
 }
 
-/* The chain of a broadcast: each member from the root on sends what it has to the next one. A
- * single slice is moved by a chain of two. */
-struct chain {
-    struct stream stream;
-    unsigned char *data;
-    size_t bytes;
-    bool is_first, is_last;
-    size_t sent, got;
-};
-
-/* A member in the middle sends on only what it has received: sent <= got at any time. */
-static bool chain_may_send(const struct stream *stream)
+/* One slice along a chain of members. from, to: -1 at its ends. */
+static int chain_run(struct ct_host_tcp *tcp, const struct ct_call *call, int from,
+                     int to, void *data, size_t bytes, struct ctrun_error *err)
 {
-    const struct chain *chain = (const void *)stream;
+    const size_t offsets[] = {0, bytes};
+    struct stream stream = {.tcp = tcp,
+                            .call = call,
+                            .from = from,
+                            .to = to,
+                            .base = data,
+                            .offsets = offsets,
+                            .size = 1,
+                            .own = from < 0 ? bytes : 0,
+                            .in = from < 0 ? 0 : bytes,
+                            .out = to < 0 ? 0 : bytes};
 
-    return !chain->is_last &&
-           chain->sent < (chain->is_first ? chain->bytes : chain->got);
+    return stream_run(&stream, err);
 }
 
-static bool chain_may_recv(const struct stream *stream)
-{
-    const struct chain *chain = (const void *)stream;
-
-    return !chain->is_first && chain->got < chain->bytes;
-}
-
-static bool chain_is_done(const struct stream *stream)
-{
-    const struct chain *chain = (const void *)stream;
-
-    return (chain->is_first || chain->got == chain->bytes) &&
-           (chain->is_last || chain->sent == chain->bytes);
-}
-
-static enum ct_moved chain_send_some(struct stream *stream)
-{
-    struct chain *chain = (void *)stream;
-
-    return ct_host_tcp_push(stream->tcp->mesh->data[stream->to], chain->data,
-                            chain->is_first ? chain->bytes : chain->got, &chain->sent);
-}
-
-static enum ct_moved chain_recv_some(struct stream *stream)
-{
-    struct chain *chain = (void *)stream;
-
-    return ct_host_tcp_pull(stream->tcp, stream->from, chain->data, chain->bytes,
-                            &chain->got);
-}
-
-static int chain_run(struct chain *chain, struct ctrun_error *err)
-{
-    chain->stream.is_done = chain_is_done;
-    chain->stream.send_some = chain_send_some;
-    chain->stream.recv_some = chain_recv_some;
-    chain->stream.may_send = chain_may_send;
-    chain->stream.may_recv = chain_may_recv;
-    return stream_run(&chain->stream, err);
-}
-
+/* Each member from the root on sends what it has to the next one. */
 int ct_host_tcp_stream_broadcast(struct ct_host_tcp *tcp, const struct ct_call *call,
                                  struct ctrun_error *err)
 {
-    int size = tcp->mesh->size;
-    int place = (tcp->mesh->me - call->peer + size) % size;
-    struct chain chain = {.stream = {.tcp = tcp,
-                                     .call = call,
-                                     .from = (tcp->mesh->me + size - 1) % size,
-                                     .to = (tcp->mesh->me + 1) % size},
-                          .data = call->out,
-                          .bytes = call->bytes,
-                          .is_first = place == 0,
-                          .is_last = place == size - 1};
+    const int size = tcp->mesh->size, me = tcp->mesh->me, next = (me + 1) % size;
 
-    return chain_run(&chain, err);
-}
-
-/* Moves one slice, to or from `peer`. In a chain of two a member either sends or receives, so from
- * and to may be equal. */
-static int move_slice(struct ct_host_tcp *tcp, const struct ct_call *call, int peer,
-                      void *data, size_t bytes, bool is_send, struct ctrun_error *err)
-{
-    struct chain chain = {
-        .stream = {.tcp = tcp, .call = call, .from = peer, .to = peer},
-        .data = data,
-        .bytes = bytes,
-        .is_first = is_send,
-        .is_last = !is_send};
-
-    return chain_run(&chain, err);
+    return chain_run(tcp, call, me == call->peer ? -1 : (me + size - 1) % size,
+                     next == call->peer ? -1 : next, call->out, call->bytes, err);
 }
 
 /* Each member reduces its slice, and the root collects them. */
@@ -326,11 +220,11 @@ int ct_host_tcp_stream_reduce(struct ct_host_tcp *tcp, const struct ct_call *cal
         return ct_fail(err, -ENOMEM, "reduce: out of memory for %zu bytes", bytes);
     rc = ct_host_tcp_reduce_scatter(tcp, call, slice, err);
     if (rc == 0 && !is_root)
-        rc = move_slice(tcp, call, call->peer, slice, bytes, true, err);
+        rc = chain_run(tcp, call, -1, call->peer, slice, bytes, err);
     for (int i = 0; is_root && rc == 0 && i < tcp->mesh->size; i++)
         if (i != me)
-            rc = move_slice(tcp, call, i, out + tcp->offsets[i],
-                            tcp->offsets[i + 1] - tcp->offsets[i], false, err);
+            rc = chain_run(tcp, call, i, -1, out + tcp->offsets[i],
+                           tcp->offsets[i + 1] - tcp->offsets[i], err);
     if (!is_root)
         free(slice);
     return rc;
