@@ -743,7 +743,8 @@ struct ctrun_param {
                      * with every forward, but for the one that follows a forward under no_sync;
                      * nccl: as the stream of the last gradients has it, at first the group's. To
                      * average them, or to send them after the forward, leave it unset, and call
-                     * the group's collectives yourself behind forward_begin(); in a join behind
+                     * the group's collectives yourself behind forward_begin(), in the background
+                     * also beside the gradients, until after backward_end(); in a join behind
                      * a backward_end() that synchronises, and in on_step */
     void *
         grad; /* kept; the caller's memory for the gradient, in all parameters with one or in none;

@@ -14,6 +14,8 @@ enum {
 static float wide[WIDE], one[1], statistic[2];
 static int64_t batches[1];
 
+static bool follow_rank_0 = true; /* the statistic and the batches, as buffers */
+
 static int make(struct ctrun_ddp **out, struct ctrun_group *group,
                 const struct ctrun_ddp_options *options, struct ctrun_error *err)
 {
@@ -30,22 +32,23 @@ static int make(struct ctrun_ddp **out, struct ctrun_group *group,
         params[i].dims = 1;
         params[i].sizes[0] = sizes[i];
     }
-    params[2].no_grad = params[2].is_buffer = true;
-    params[3].no_grad = params[3].is_buffer = true;
+    params[2].no_grad = params[3].no_grad = true;
+    params[2].is_buffer = params[3].is_buffer = follow_rank_0;
     params[3].dtype = CTRUN_I64;
     return ctrun_ddp_create(out, group, params, 4, options, err);
 }
 
 static int bad_at = -1; /* the element of `wide` that overflows; -1: none */
 
-/* A step in which every gradient is `value`. `one` gets a gradient only if `all`. */
-static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error *err)
+/* A step in which every gradient is `value`, behind its forward. `one` gets a gradient only if
+ * `all`. */
+static int backward(struct ctrun_ddp *ddp, float value, bool all,
+                    struct ctrun_error *err)
 {
     float *grad;
     int rc;
 
-    if ((rc = ctrun_ddp_forward_begin(ddp, err)) < 0 ||
-        (rc = ctrun_ddp_backward_begin(ddp, NULL, err)) < 0)
+    if ((rc = ctrun_ddp_backward_begin(ddp, NULL, err)) < 0)
         return rc;
     *(float *)ctrun_ddp_grad(ddp, 1) = value;
     if (all && (rc = ctrun_ddp_grad_ready(ddp, 1, NULL, err)) < 0)
@@ -56,6 +59,13 @@ static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error
     if ((rc = ctrun_ddp_grad_ready(ddp, 0, NULL, err)) < 0)
         return rc;
     return ctrun_ddp_backward_end(ddp, NULL, err);
+}
+
+static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error *err)
+{
+    const int rc = ctrun_ddp_forward_begin(ddp, err);
+
+    return rc < 0 ? rc : backward(ddp, value, all, err);
 }
 
 static void check_grads(struct ctrun_ddp *ddp, float want)
@@ -397,5 +407,32 @@ TORCH_WORLD_TEST(buffers_are_those_of_rank_0, 3, "vector broadcast_buffers")
     CHECK(statistic[0] == 8 + rank); /* not synchronised */
     CHECK_OK(step(ddp, 1, true, &err));
     CHECK(statistic[0] == 8);
+    ctrun_ddp_destroy(ddp);
+}
+
+/* What a buffer hook of torch does after the forward: its work may end after backward. */
+WORLD_TEST(buffers_may_be_averaged_while_gradients_are, 2)
+{
+    const float rank = (float)ctrun_group_rank(group);
+    struct ctrun_call_options in_background = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    in_background.work = &work;
+    follow_rank_0 = false;
+    CHECK_OK(make(&ddp, group, NULL, &err));
+    for (int i = 0; i < 3; i++) { /* the buckets are rebuilt on the way */
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK(i == 0 || statistic[0] == rank); /* not rank 0's */
+        statistic[0] = statistic[1] = (float)i + rank;
+        CHECK_OK(ctrun_all_reduce(group, statistic, statistic, 2, CTRUN_F32, CTRUN_AVG,
+                                  &in_background, &err));
+        CHECK_OK(backward(ddp, 2 * rank, true, &err));
+        check_grads(ddp, 1);
+        CHECK_OK(ctrun_work_wait(work, &err));
+        CHECK(statistic[0] == (float)i + 0.5f && statistic[1] == (float)i + 0.5f);
+        statistic[0] = rank;
+    }
     ctrun_ddp_destroy(ddp);
 }
