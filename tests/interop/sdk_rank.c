@@ -3,6 +3,8 @@
  * store at MASTER_ADDR:MASTER_PORT. Prints what it got, or fails as a worker. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -56,22 +58,44 @@ static int use_group(struct ctrun_session *session, const char *name, const int 
     return rc;
 }
 
+/* A child cannot stand in for its rank. */
+static void use_group_in_a_child(struct ctrun_session *session)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    int status = -1;
+    const pid_t child = fork();
+
+    if (child == 0)
+        _exit(ctrun_group_open(&group, session, NULL, &err) != CTRUN_E_USAGE);
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        printf("child %d\n", status);
+}
+
 int main(void)
 {
     static const int outer[] = {0, 2};
     struct ctrun_options options = CTRUN_OPTIONS_INIT;
-    struct ctrun_session *session;
+    struct ctrun_session *session, *second = NULL;
     struct ctrun_error err;
     int rc;
 
     options.timeout_ms = 60000;
     if (ctrun_open(&session, &options, &err) < 0)
         return ctrun_fail_worker(&err);
+    use_group_in_a_child(session);
     if ((rc = use_store(session, &err)) == 0 &&
         (rc = use_group(session, "world", NULL, 0, &err)) == 0 &&
         (rc = use_group(session, "outer", outer, 2, &err)) == 0)
         rc = use_group(session, "again", NULL, 0, &err);
+    if (rc == 0 && (rc = ctrun_open(&second, &options, &err)) == 0)
+        rc = use_group(second, "beside", NULL, 0, &err);
     ctrun_close(session);
+    if (rc == 0 && (rc = ctrun_open(&session, &options, &err)) == 0) {
+        rc = use_group(session, "later", NULL, 0, &err);
+        ctrun_close(session);
+    }
+    ctrun_close(second);
     if (rc == 0)
         return 0;
     fprintf(stderr, "%s\n", err.text);

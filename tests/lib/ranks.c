@@ -47,7 +47,7 @@ struct ranks {
 };
 
 static struct store *store;
-static __thread uint64_t sequence; /* groups that this rank began to open */
+static __thread _Atomic uint64_t sequence; /* groups that this rank began to open */
 
 static void changed(void)
 {

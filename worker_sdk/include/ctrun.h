@@ -167,7 +167,13 @@ struct ctrun_options {
 /* Reads the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...; none of them set: one process, rank 0
  * of 1) and opens the socket to the agent when ctrun started us. Does not connect to the other
  * ranks: ctrun_group_open() does. options may be NULL. Fails with CTRUN_E_BAD_ENVIRONMENT, naming
- * the variable. Never blocks on the network. */
+ * the variable. Never blocks on the network.
+ *
+ * A process may open several sessions, one after the other or at once. Their groups are numbered
+ * together, so the order in which all ranks open groups is that of all sessions, and one thread at
+ * a time opens them. A rank is one process: in a child of fork() the opening of a group with its
+ * parent's session is CTRUN_E_USAGE. A session that the child opens itself has its parent's rank,
+ * and may open groups only if the parent opens none any more. */
 CTRUN_API int ctrun_open(struct ctrun_session **out,
                          const struct ctrun_options *options, struct ctrun_error *err);
 /* Accepts NULL. Close its groups first. */
@@ -349,7 +355,8 @@ struct ctrun_group_options {
     }
 
 /* Connects to the other members. Collective: every rank of the *world* calls it in the same
- * order, each time with the same ranks, as torch.distributed.new_group(); on a rank that is no
+ * order (that of all its sessions), each time with the same ranks, as
+ * torch.distributed.new_group(); on a rank that is no
  * member *out is NULL and the call returns 0; calls on a group that is NULL are -EINVAL. For the
  * groups {0, 1} and {2, 3} each of the four ranks makes two such calls, or one of
  * ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,

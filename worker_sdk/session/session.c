@@ -191,11 +191,15 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     if (!(session = ct_zalloc(sizeof *session)))
         return ct_fail(err, -ENOMEM, "session: out of memory");
     session->options = all;
+    session->owner = getpid();
     if (all.timeout_ms == 0)
         session->options.timeout_ms =
             (struct ctrun_options)CTRUN_OPTIONS_INIT.timeout_ms;
     pthread_mutex_init(&session->board_lock, NULL);
-    if ((rc = read_environment(session, err)) < 0) {
+    if ((rc = read_environment(session, err)) == 0 &&
+        (rc = ct_session_count_groups(session)) < 0)
+        ct_fail(err, rc, "session: out of memory");
+    if (rc < 0) {
         pthread_mutex_destroy(&session->board_lock);
         free(session);
         return rc;
@@ -233,6 +237,19 @@ void ctrun_close(struct ctrun_session *session)
     pthread_mutex_destroy(&session->board_lock);
     free(session->ranks);
     free(session);
+}
+
+int ct_session_check(const struct ctrun_session *session, const char *name,
+                     struct ctrun_error *err)
+{
+    if (!session)
+        return ct_fail_null(err, "session");
+    if (session->owner != getpid())
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%s: process %d has opened the session, and this one is its "
+                       "child after fork(): only the parent opens groups",
+                       name, (int)session->owner);
+    return 0;
 }
 
 int ctrun_rank(const struct ctrun_session *session)
@@ -573,7 +590,7 @@ static int check_losses(void *context, uint32_t losses, bool leaves_node,
 }
 
 /* Borrows the session: a group may outlive the call, so the session is closed after its groups.
- * `sequence` points into it, since all groups of a session are numbered together. */
+ * All groups of a process are numbered together. */
 struct ct_group_place ct_session_place(struct ctrun_session *session)
 {
     return (struct ct_group_place){
@@ -584,7 +601,7 @@ struct ct_group_place ct_session_place(struct ctrun_session *session)
         .epoch = session->epoch,
         .generation = session->generation,
         .restart_count = (uint64_t)session->restart_count,
-        .sequence = &session->group_sequence,
+        .sequence = session->group_sequence,
         .bootstrap = {.context = session,
                       .set = meet_set,
                       .get = meet_get,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/client/agent_socket.h"
@@ -15,6 +17,7 @@
  * thread may leave, have another connection. */
 struct ctrun_session {
     struct ctrun_options options;
+    pid_t owner; /* the process that has opened it */
     int rank;
     int world_size;
     int local_rank;
@@ -31,8 +34,8 @@ struct ctrun_session {
     bool has_armed;             /* we armed the crash report and must disarm it */
     struct ctrun_store *store;  /* NULL until a group or the agreed stop needs it */
     pthread_mutex_t board_lock; /* guards the next one, and the address of the store */
-    struct ctrun_store *board_store; /* NULL until a group leaves or reads a note */
-    uint64_t group_sequence; /* groups that all ranks set out to open in this epoch */
+    struct ctrun_store *board_store;  /* NULL until a group leaves or reads a note */
+    _Atomic uint64_t *group_sequence; /* ct_session_count_groups() */
     /* Ranks may be lost while the others continue. The next fields are the agent's last decision
      * about it. */
     bool survives;
@@ -46,6 +49,13 @@ struct ctrun_session {
     bool has_regrouped; /* a group was opened since then, and no rank has died */
 };
 
+/* Finds group_sequence: the number of groups that all ranks set out to open in this epoch, in all
+ * sessions of this process. 0, or -ENOMEM. */
+int ct_session_count_groups(struct ctrun_session *session);
+/* Whether a group may be opened; `name`: of the call. -EINVAL for NULL; CTRUN_E_USAGE in a child of
+ * fork(): its parent uses the same connections, and has the same rank. */
+int ct_session_check(const struct ctrun_session *session, const char *name,
+                     struct ctrun_error *err);
 /* This process in the current world; valid until the next decision. */
 struct ct_group_place ct_session_place(struct ctrun_session *session);
 /* The notes of this session's groups. */

@@ -55,7 +55,8 @@ static int take_world(struct ctrun_session *session,
     session->epoch = world->epoch;
     session->losses = world->losses;
     ct_session_move_store(session, world);
-    session->group_sequence = 0;
+    if (ct_session_count_groups(session) < 0)
+        return ct_fail(err, -ENOMEM, "%s: out of memory", name_call(session));
     session->stop_point = session->grow_point = (struct ct_stop_point){0};
     session->has_met = session->has_regrouped = false;
     return 0;
@@ -99,8 +100,10 @@ static bool is_undecided(struct ctrun_session *session, const struct ctrun_group
 
 static int check_shrink(const struct ctrun_session *session, struct ctrun_error *err)
 {
-    if (!session)
-        return ct_fail_null(err, "session");
+    int rc = ct_session_check(session, "shrink", err);
+
+    if (rc < 0)
+        return rc;
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "shrink: a group continues without a lost rank only if the "
@@ -231,8 +234,8 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
     if (!out)
         return ct_fail_null(err, "out");
     *out = NULL;
-    if (!session)
-        return ct_fail_null(err, "session");
+    if ((rc = ct_session_check(session, "open group", err)) < 0)
+        return rc;
     share_flight(session);
     if (session->is_new)
         return join(out, session, options, err);
@@ -250,12 +253,13 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
                       struct ctrun_error *err)
 {
     struct ct_group_place place;
+    int rc;
 
     if (!out)
         return ct_fail_null(err, "out");
     *out = NULL;
-    if (!session)
-        return ct_fail_null(err, "session");
+    if ((rc = ct_session_check(session, "split", err)) < 0)
+        return rc;
     place = ct_session_place(session);
     return ct_group_split(out, &place, parent, color, options, err);
 }

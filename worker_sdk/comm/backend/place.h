@@ -90,12 +90,12 @@ struct ct_group_place {
     const struct ctrun_group *parent; /* set by ct_group_split(), as backend.h says */
     int color;
     /* These three and epoch make the group's name: the same on all ranks, and never used before in
-     * this store. sequence counts the groups that this session began to open, failed ones included,
+     * this store. sequence counts the groups that this process began to open, failed ones included,
      * but for those that failed before the store was used: such a call may be repeated. Kept for
      * the call. */
     uint64_t generation;
     uint64_t restart_count;
-    uint64_t *sequence;
+    _Atomic uint64_t *sequence;
     const char *key;               /* a name instead of these three; NULL: none */
     struct ct_bootstrap bootstrap; /* borrowed for the call; unused in a world of one */
     struct ct_board board;         /* kept */

@@ -10,7 +10,7 @@
 static void expect_unsupported(const char *word)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
-    uint64_t sequence = 0;
+    _Atomic uint64_t sequence = 0;
     const struct ct_group_place place = {.world_size = 1, .sequence = &sequence};
     struct ctrun_group *group;
     struct ctrun_error err;

@@ -9,12 +9,13 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/client/crash.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/client/store.h"
-#include "worker_sdk/include/ctrun.h"
+#include "worker_sdk/session/session_private.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/crash.h"
 #include "worker_sdk/wire/progress.h"
@@ -94,6 +95,57 @@ TEST_AROUND(place_is_read_from_the_environment, setup, NULL)
     assert_int_equal(ctrun_node_rank(session), 1);
     assert_int_equal(ctrun_restart_count(session), 2);
     assert_true(ctrun_generation(session) == UINT64_MAX);
+    ctrun_close(session);
+}
+
+static uint64_t begin_group(void)
+{
+    struct ctrun_session *session;
+    uint64_t number;
+
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    number = (*ct_session_place(session).sequence)++;
+    ctrun_close(session);
+    return number;
+}
+
+/* Else the second session would meet the ranks of the first one's groups, which are gone. */
+TEST_AROUND(sessions_of_a_process_number_their_groups_together, setup, NULL)
+{
+    struct ctrun_session *session;
+
+    set_good_environment();
+    assert_int_equal(begin_group(), 0);
+    assert_int_equal(begin_group(), 1);
+    setenv(CT_ENV_MASTER_PORT, "29501", 1); /* the store of another run */
+    assert_int_equal(begin_group(), 0);
+    set_good_environment();
+    assert_int_equal(begin_group(), 2);
+    setenv(CT_ENV_RESTART_COUNT, "3", 1);
+    ct_alloc_fail_at(2);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), -ENOMEM);
+    assert_null(session);
+    assert_int_equal(begin_group(), 0);
+}
+
+TEST_AROUND(a_child_opens_no_group_on_the_session_of_its_parent, setup, NULL)
+{
+    struct ctrun_session *session;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    pid_t child;
+    int status;
+
+    set_lone_environment();
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    if ((child = fork()) == 0)
+        _exit(ctrun_group_open(&group, session, NULL, &err) != CTRUN_E_USAGE ||
+              strncmp(err.text, "open group: process ", 20) != 0 ||
+              ctrun_group_split(&group, session, NULL, 0, NULL, NULL) != CTRUN_E_USAGE);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(ctrun_group_open(&group, session, NULL, NULL), 0);
+    ctrun_group_close(group);
     ctrun_close(session);
 }
 

@@ -34,7 +34,7 @@ static int open_group(struct ctrun_group **out, uint64_t timeout_ms,
                       struct ctrun_error *err)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
-    uint64_t sequence = 0;
+    _Atomic uint64_t sequence = 0;
     const struct ct_group_place place = {.world_size = 1, .sequence = &sequence};
 
     options.backend = "nccl";
