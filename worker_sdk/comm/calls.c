@@ -314,6 +314,12 @@ int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
 
+/* A count times a number of its pair of members: what one end adds the other end takes away. */
+static uint64_t weigh(int from, int to, size_t count)
+{
+    return (ct_hash_mix((uint64_t)from << 32 | (uint64_t)to) | 1) * count;
+}
+
 int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
                        const struct ctrun_parts *in_parts, void *out,
                        const struct ctrun_parts *out_parts, enum ctrun_dtype dtype,
@@ -338,5 +344,8 @@ int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
                        "all_to_all_v: this rank sends %zu elements to itself and "
                        "receives %zu from itself: both must be equal",
                        count_of(&from, me), count_of(&to, me));
+    for (int i = 0; i < ctrun_group_size(group); i++)
+        call.parts += weigh(me, i, from.parts.counts[i]) -
+                      weigh(i, me, to.parts.counts[i]);
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }

@@ -639,9 +639,9 @@ CTRUN_API int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void
                                  enum ctrun_dtype dtype,
                                  const struct ctrun_call_options *options,
                                  struct ctrun_error *err);
-/* The length that member i's in_parts has for j equals the one that j's out_parts has for i. Only
- * these two can compare the lengths: where they differ, these two get CTRUN_E_MISMATCH, and the
- * others may get it at their next call. Not in place. */
+/* The length that member i's in_parts has for j equals the one that j's out_parts has for i: a
+ * difference is CTRUN_E_MISMATCH on all members, naming two members that differ and both lengths
+ * (nccl does not detect this: the data are wrong, or the call ends at its deadline). Not in place. */
 CTRUN_API int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
                                  const struct ctrun_parts *in_parts, void *out,
                                  const struct ctrun_parts *out_parts,

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "worker_sdk/comm/backend/device_kernel.h"
 #include "worker_sdk/comm/backend/place.h"
@@ -70,7 +71,10 @@ struct ct_call {
     uint64_t deadline_ms; /* monotonic */
     struct ct_comm_message *messages; /* in their order; owned by the call's owner */
     size_t message_count;
-    uint64_t parts; /* ALL_GATHER_V: a hash of the counts, equal on all ranks; else 0 */
+    uint64_t
+        parts; /* ALL_GATHER_V: a hash of the counts, equal on all ranks; ALL_TO_ALL_V: of
+                     * this rank's counts, such that their sum over all ranks is 0 unless they
+                     * differ, and after the agreement that sum; else 0 */
     enum ct_device_kernel kernel; /* COMPUTE */
     struct ct_device_args args;   /* of the kernel */
     bool is_awaited;              /* the host waits for the call at once */
@@ -93,6 +97,21 @@ static inline bool ct_call_is_all_gather(const struct ct_call *call)
 static inline bool ct_call_is_p2p(const struct ct_call *call)
 {
     return call->kind >= CT_CALL_SEND && call->kind <= CT_CALL_BATCH;
+}
+
+/* In the agreement of ALL_TO_ALL_V, `out` is the sum of all members' parts, 0 before. */
+static inline void ct_call_add_parts(const struct ct_call *call, const void *data)
+{
+    uint64_t parts;
+
+    memcpy(&parts, data, sizeof parts);
+    *(uint64_t *)call->out += parts;
+}
+
+/* Whether the agreement has found that two members differ about a length. */
+static inline bool ct_call_is_unbalanced(const struct ct_call *call)
+{
+    return call->kind == CT_CALL_ALL_TO_ALL_V && call->parts != 0;
 }
 
 /* Bytes of `in` on a rank that has input. */

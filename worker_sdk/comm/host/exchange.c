@@ -102,6 +102,9 @@ static int check_header(struct ct_exchange *exchange, const struct ct_call *call
     /* the peer may have failed and reported why */
     if (exchange->local_of[message->peer] < 0)
         rc = ct_mesh_check(exchange->tcp->mesh, 0, err);
+    if (rc == 0 && ct_call_is_unbalanced(call))
+        return ct_header_fail_length(call, exchange->peers[exchange->me].rank, own,
+                                     message->header, peer->rank, err);
     return rc < 0 ? rc
                   : ct_header_fail(ct_call_is_p2p(call) ? &ours : call,
                                    exchange->peers[exchange->me].rank, message->header,

@@ -13,3 +13,7 @@ void ct_header_write_message(unsigned char *dst, const struct ct_comm_message *m
  * `me`. Negative. */
 int ct_header_fail(const struct ct_call *call, int me, const unsigned char *theirs,
                    int peer, struct ctrun_error *err);
+/* The same for two messages of an ALL_TO_ALL_V: `own` is the header that rank `me` expects. */
+int ct_header_fail_length(const struct ct_call *call, int me, const unsigned char *own,
+                          const unsigned char *theirs, int peer,
+                          struct ctrun_error *err);

@@ -314,6 +314,36 @@ static struct ct_call shared_part(const struct ct_call *call)
     return shared;
 }
 
+/* The agreement before the messages. In that of ALL_TO_ALL_V all learn at the same time whether two
+ * members differ about a length; which ones, only these two can find out. */
+static struct ct_call agreement(const struct ct_call *call, uint64_t *sum)
+{
+    struct ct_call shared = shared_part(call);
+
+    if (call->kind != CT_CALL_ALL_TO_ALL_V)
+        return shared;
+    *sum = 0;
+    shared.in = &call->parts;
+    shared.out = sum;
+    shared.bytes = sizeof *sum;
+    return shared;
+}
+
+/* Of a member whose own lengths are right: it has waited for a member that then failed. */
+static int fail_unbalanced(const struct ct_call *call, struct ctrun_error *err)
+{
+    return ct_fail(err, CTRUN_E_MISMATCH,
+                   "%s (collective %llu): the lengths of two ranks differ",
+                   ct_call_name(call->kind), (unsigned long long)call->number);
+}
+
+static int run_shared(struct host *host, const struct ct_call *shared,
+                      struct ctrun_error *err)
+{
+    return host->tcp ? ct_host_tcp_run(host->tcp, shared, err)
+                     : ct_host_shm_run(host->shm, shared, err);
+}
+
 static int move_all(struct host *host, struct ct_call *call, struct ctrun_error *err)
 {
     int rc = 0;
@@ -326,16 +356,21 @@ static int move_all(struct host *host, struct ct_call *call, struct ctrun_error 
 static int dispatch(struct host *host, const struct ct_call *call,
                     struct ctrun_error *err)
 {
-    struct ct_call shared = shared_part(call);
     struct ct_call moved = *call;
+    struct ct_call shared = agreement(call, &moved.parts);
     int rc = 0;
 
     if (host->size == 1)
         run_alone(call);
     else
-        rc = host->tcp ? ct_host_tcp_run(host->tcp, &shared, err)
-                       : ct_host_shm_run(host->shm, &shared, err);
-    return rc == 0 && ct_call_has_messages(call) ? move_all(host, &moved, err) : rc;
+        rc = run_shared(host, &shared, err);
+    if (rc == 0 && ct_call_has_messages(call))
+        rc = move_all(host, &moved, err);
+    if (rc < 0 || !ct_call_is_unbalanced(&moved))
+        return rc;
+    shared = shared_part(call);
+    rc = run_shared(host, &shared, err);
+    return rc < 0 ? rc : fail_unbalanced(call, err);
 }
 
 /* Reports to all members why a call failed, and returns the group's reason, which may be an earlier
@@ -389,10 +424,11 @@ static int host_begin(void *self, const struct ct_call *call, struct ctrun_error
 {
     struct host *host = self;
     struct ctrun_error why = {.text = ""};
-    struct ct_call shared = shared_part(call);
+    struct ct_call shared;
     int rc = check_verdict(host, &why);
 
     host->call = *call;
+    shared = agreement(call, &host->call.parts);
     host->is_agreed = !host->shm;
     if (rc < 0)
         return fail_before(host, call, rc, &why, err);
@@ -401,6 +437,15 @@ static int host_begin(void *self, const struct ct_call *call, struct ctrun_error
     else
         run_alone(call);
     return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+/* Our messages are done: waits for the members that find the difference. */
+static int await_difference(struct host *host, struct ctrun_error *err)
+{
+    const struct ct_call shared = shared_part(&host->call);
+
+    host->is_agreed = false;
+    return ct_host_shm_begin(host->shm, &shared, err);
 }
 
 static int host_advance(void *self, bool wait, struct ctrun_error *err)
@@ -412,9 +457,13 @@ static int host_advance(void *self, bool wait, struct ctrun_error *err)
     if (!host->is_agreed)
         rc = ct_host_shm_advance(host->shm, wait, &why);
     host->is_agreed = rc > 0;
-    if (rc > 0 && ct_call_has_messages(&host->call)) {
+    if (rc > 0 && ct_call_is_unbalanced(&host->call) && host->call.is_complete)
+        rc = fail_unbalanced(&host->call, &why);
+    else if (rc > 0 && ct_call_has_messages(&host->call)) {
         rc = ct_exchange_move(&host->exchange, &host->call, wait, &why);
         host->is_agreed = true;
+        if (rc > 0 && ct_call_is_unbalanced(&host->call))
+            rc = await_difference(host, &why);
     }
     return rc < 0 ? host_fail(host, rc, &why, err) : rc;
 }

@@ -203,6 +203,9 @@ static void finish_tiny(struct ct_host_shm *shm)
         for (int i = 0; i < shm->segment.size; i++)
             memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
                    post_of(shm, i)->data, call->bytes);
+    if (call->kind == CT_CALL_ALL_TO_ALL_V && call->bytes)
+        for (int i = 0; i < shm->segment.size; i++)
+            ct_call_add_parts(call, post_of(shm, i)->data);
 }
 
 /* A direct all-reduce cuts each member's slice into pieces that are claimed one by one. Each member

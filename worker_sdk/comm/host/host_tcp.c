@@ -221,6 +221,9 @@ static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
         for (int i = 0; i < tcp->mesh->size; i++)
             memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
                    tcp->swaps[i].bytes + CT_HEADER_BYTES, call->bytes);
+    if (call->kind == CT_CALL_ALL_TO_ALL_V && call->bytes)
+        for (int i = 0; i < tcp->mesh->size; i++)
+            ct_call_add_parts(call, tcp->swaps[i].bytes + CT_HEADER_BYTES);
 }
 
 /* All headers have arrived and are equal: a stream that follows needs no header of its own. */

@@ -15,7 +15,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    HELLO_VERSION = 2,
+    HELLO_VERSION = 3,
     BOOT_ID_MAX = 40,
 };
 

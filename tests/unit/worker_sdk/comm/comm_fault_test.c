@@ -15,6 +15,7 @@
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/host/discover.h"
 
@@ -176,6 +177,39 @@ WIRES_TEST(a_message_of_another_length_is_a_mismatch, 1)
         check_failure(ctrun_recv(group, data, 20, CTRUN_U8, 1, NULL, &err),
                       CTRUN_E_MISMATCH, &err, "rank 1");
     check_failure(ctrun_barrier(group, NULL, &err), CTRUN_E_MISMATCH, &err, "rank 1");
+    ctrun_group_close(group);
+    return 0;
+}
+
+/* The victim gives rank 1 one element too many; small data are there before anybody has compared. */
+WIRES_TEST(lengths_that_differ_between_two_are_a_mismatch_on_all, 4)
+{
+    static float in[LARGE], out[LARGE];
+    const struct scene *scene = context;
+    const size_t each = scene->variant & 1 ? 20000 : 10;
+    struct ctrun_parts from = CTRUN_PARTS_INIT, to = CTRUN_PARTS_INIT;
+    size_t gives[SIZE] = {each, each, each, each};
+    const size_t gets[SIZE] = {each, each, each, each};
+    struct ctrun_group *group = open_together(rank, scene);
+    struct ctrun_work *work = NULL;
+    struct ctrun_error err;
+    char text[120];
+    int rc;
+
+    (void)ct_format(
+        text, sizeof text,
+        "all_to_all_v (collective 2): rank %d gives %zu f32 to rank 1, which "
+        "expects %zu from it",
+        VICTIM, each + 1, each);
+    gives[1] += rank == VICTIM;
+    from.counts = gives;
+    to.counts = gets;
+    rc = ctrun_all_to_all_v(group, in, &from, out, &to, CTRUN_F32,
+                            scene->variant & 2 ? IN_BACKGROUND(&work) : NULL, &err);
+    if (work)
+        rc = ctrun_work_wait(work, &err);
+    check_failure(rc, CTRUN_E_MISMATCH, &err, text);
+    check_failure(ctrun_barrier(group, NULL, &err), CTRUN_E_MISMATCH, &err, text);
     ctrun_group_close(group);
     return 0;
 }
