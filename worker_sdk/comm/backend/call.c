@@ -75,7 +75,8 @@ const char *ct_call_difference(const struct ct_call *a, const struct ct_call *b)
                : "";
 }
 
-/* A message has no number; `other` is the rank of its other end. */
+/* A message has no number; `other` is the rank of its other end. The number of a collective of
+ * another rank may be unknown: 0. */
 static void format_side(char *dst, const struct ct_call *call, int other)
 {
     char text[CT_CALL_TEXT_MAX];
@@ -84,6 +85,8 @@ static void format_side(char *dst, const struct ct_call *call, int other)
     if (ct_call_is_p2p(call))
         (void)ct_format(dst, SIDE_TEXT_MAX, "%s %s rank %d", text,
                         call->kind == CT_CALL_SEND ? "to" : "from", other);
+    else if (call->number == 0)
+        (void)ct_copy(dst, SIDE_TEXT_MAX, text);
     else
         (void)ct_format(dst, SIDE_TEXT_MAX, "%s (collective %llu)", text,
                         (unsigned long long)call->number);

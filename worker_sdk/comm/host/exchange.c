@@ -10,6 +10,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/comm/host/header.h"
+#include "worker_sdk/comm/host/host_shm.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 #include "worker_sdk/comm/host/ring.h"
 
@@ -85,14 +86,20 @@ static enum ct_moved pull(struct ct_exchange *exchange, int peer, void *data,
     return n ? CT_MOVED_SOME : CT_MOVED_NOTHING;
 }
 
+/* The call of this end. */
+static struct ct_call call_of(const struct ct_comm_message *message)
+{
+    return (struct ct_call){.kind = message->is_send ? CT_CALL_SEND : CT_CALL_RECV,
+                            .dtype = message->dtype,
+                            .count = message->bytes / ctrun_dtype_size(message->dtype)};
+}
+
 /* Fails if sender and receiver disagree about the message. */
 static int check_header(struct ct_exchange *exchange, const struct ct_call *call,
                         const struct ct_comm_message *message, struct ctrun_error *err)
 {
     const struct ct_peer *peer = &exchange->peers[message->peer];
-    struct ct_call ours = {.kind = CT_CALL_RECV,
-                           .dtype = message->dtype,
-                           .count = message->bytes / ctrun_dtype_size(message->dtype)};
+    const struct ct_call ours = call_of(message);
     unsigned char own[CT_HEADER_BYTES];
     int rc = 0;
 
@@ -225,7 +232,8 @@ static int move_some(struct ct_exchange *exchange, struct ct_call *first, bool *
 struct exchange_wait {
     struct ct_wait wait;
     struct ct_exchange *exchange;
-    bool sends, is_remote; /* some message is sent; some goes by TCP */
+    const struct ct_call *first; /* of the calls that wait */
+    bool sends, is_remote;       /* some message is sent; some goes by TCP */
 };
 
 /* Of a local member: called only if no message waits on TCP (wait_some()). */
@@ -266,12 +274,65 @@ static bool is_awaited(const struct ct_segment *segment, const struct ct_wait *w
     return false;
 }
 
+/* The call of the first message that waits on this lane; of a send or receive, as it was given. */
+static struct ct_call find_call(const struct exchange_wait *self, int peer,
+                                bool is_send)
+{
+    for (const struct ct_call *call = self->first; call; call = call->next)
+        for (size_t i = 0; i < call->message_count; i++) {
+            const struct ct_comm_message *message = &call->messages[i];
+            if (message->peer == peer && message->is_send == is_send &&
+                !is_through(message))
+                return ct_call_is_p2p(call) ? call_of(message) : *call;
+        }
+    return (struct ct_call){.kind = CT_CALL_BATCH}; /* never: a lane waits for one */
+}
+
+/* A member that has begun a collective which we have not begun did all its messages to us before,
+ * and does none before we begin it, too: what a message of ours still waits for cannot come. Between
+ * members of one host a TCP connection has collectives only. */
+static int check_lane(const struct exchange_wait *self, int peer, bool is_send,
+                      struct ctrun_error *err)
+{
+    const struct ct_exchange *exchange = self->exchange;
+    const int me = exchange->peers[exchange->me].rank;
+    const int other = exchange->peers[peer].rank;
+    const struct ct_post *post = ct_segment_find_next_post(exchange->segment,
+                                                           exchange->local_of[peer]);
+    unsigned char header[CT_HEADER_BYTES];
+    struct ct_call ours, theirs;
+
+    if (!post && (!exchange->tcp || !ct_host_tcp_peek(exchange->tcp, peer, header)))
+        return 0;
+    ours = find_call(self, peer, is_send);
+    if (!post)
+        return ct_header_fail(&ours, me, header, other, err);
+    theirs = ct_host_shm_read_post(post);
+    return ct_call_fail_mismatch(&ours, me, &theirs, other, err);
+}
+
+static int check_lanes(const struct ct_segment *segment, const struct ct_wait *wait,
+                       struct ctrun_error *err)
+{
+    const struct exchange_wait *self = (const void *)wait;
+    int rc = 0;
+
+    (void)segment;
+    for (int i = 0; rc == 0 && i < self->exchange->size; i++)
+        for (int out = 0; rc == 0 && out < 2; out++)
+            if (waits(self->exchange, i, out) && !can_move(self->exchange, i, out))
+                rc = check_lane(self, i, out, err);
+    return rc;
+}
+
 /* Collects what the last round still waits for. */
 static struct exchange_wait find_wait(struct ct_exchange *exchange,
                                       const struct ct_call *first)
 {
-    struct exchange_wait self = {.wait = {.is_met = is_met, .is_awaited = is_awaited},
-                                 .exchange = exchange};
+    struct exchange_wait self = {
+        .wait = {.is_met = is_met, .is_awaited = is_awaited, .check = check_lanes},
+        .exchange = exchange,
+        .first = first};
 
     for (const struct ct_call *call = first; call; call = call->next) {
         if (call->is_complete)

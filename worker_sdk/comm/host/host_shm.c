@@ -113,7 +113,7 @@ static struct ct_post *post_of(const struct ct_host_shm *shm, int member)
     return ct_segment_get_post(&shm->segment, member, shm->number);
 }
 
-static struct ct_call call_of(const struct ct_post *post)
+struct ct_call ct_host_shm_read_post(const struct ct_post *post)
 {
     return (struct ct_call){.kind = (enum ct_call_kind)(post->what & 0xff),
                             .dtype = (enum ctrun_dtype)(post->what >> 8 & 0xff),
@@ -127,8 +127,8 @@ static struct ct_call call_of(const struct ct_post *post)
 static int fail_disagreement(const struct ct_host_shm *shm, int i,
                              struct ctrun_error *err)
 {
-    const struct ct_call first = call_of(post_of(shm, 0));
-    const struct ct_call other = call_of(post_of(shm, i));
+    const struct ct_call first = ct_host_shm_read_post(post_of(shm, 0));
+    const struct ct_call other = ct_host_shm_read_post(post_of(shm, i));
     char number[40] = ""; /* group alloc is no numbered collective */
     char a[CT_CALL_TEXT_MAX];
     char b[CT_CALL_TEXT_MAX];

@@ -26,6 +26,8 @@ int ct_host_shm_create(struct ct_host_shm **out, struct ct_segment *segment,
 /* For messages; borrowed. */
 struct ct_segment *ct_host_shm_segment(struct ct_host_shm *shm);
 void ct_host_shm_destroy(struct ct_host_shm *shm);
+/* The call that a member has posted; without what only that member knows of it. */
+struct ct_call ct_host_shm_read_post(const struct ct_post *post);
 
 int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
                       struct ctrun_error *err);

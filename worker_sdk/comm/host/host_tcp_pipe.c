@@ -58,6 +58,20 @@ enum ct_moved ct_host_tcp_pull(struct ct_host_tcp *tcp, int member, void *data,
     return n == 0 ? CT_MOVED_BROKEN : CT_MOVED_SOME;
 }
 
+bool ct_host_tcp_peek(const struct ct_host_tcp *tcp, int member,
+                      unsigned char header[CT_HEADER_BYTES])
+{
+    const struct ct_buf *inbox = &tcp->inboxes[member];
+
+    if (ct_buf_length(inbox) >= CT_HEADER_BYTES) {
+        memcpy(header, ct_buf_data(inbox), CT_HEADER_BYTES);
+        return true;
+    }
+    return ct_buf_length(inbox) == 0 &&
+           recv(tcp->mesh->data[member], header, CT_HEADER_BYTES,
+                MSG_PEEK | MSG_DONTWAIT) == CT_HEADER_BYTES;
+}
+
 /* Reads a block from `member` into its inbox. 1: there may be more; 0: nothing; -ENOMEM. Beyond
  * CT_INBOX_BYTES nothing is read, and the peer has to wait. */
 static int take_block(struct ct_host_tcp *tcp, int member)

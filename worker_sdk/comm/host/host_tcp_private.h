@@ -63,6 +63,9 @@ enum ct_moved ct_host_tcp_pull(struct ct_host_tcp *tcp, int member, void *data,
  * to the call that needs it. Appends to tcp->polls, from n on, the members that may send more, and
  * returns the new count; -ENOMEM. *moved: some data arrived. */
 int ct_host_tcp_take_mail(struct ct_host_tcp *tcp, int n, bool *moved);
+/* Whether a header of `member` has arrived that no call has taken yet; copies it. */
+bool ct_host_tcp_peek(const struct ct_host_tcp *tcp, int member,
+                      unsigned char header[CT_HEADER_BYTES]);
 /* The connection to `member` broke: fails with the reason of the member that knows it. */
 int ct_host_tcp_fail_broken(struct ct_host_tcp *tcp, int member,
                             const struct ct_call *call, struct ctrun_error *err);

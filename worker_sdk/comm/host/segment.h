@@ -153,6 +153,9 @@ struct ct_wait {
     const struct ct_call *call; /* for the message */
     uint64_t deadline_ms;
     bool is_in_row; /* what is_awaited names may wait for another member in turn */
+    /* NULL, or: a negative code if the wait can never end, unless it is met by now. */
+    int (*check)(const struct ct_segment *segment, const struct ct_wait *wait,
+                 struct ctrun_error *err);
 };
 /* 0, or the error that ends the wait: a member ended or left, the watch or the verdict reports a
  * failure, the deadline passed. */
@@ -176,6 +179,9 @@ static inline struct ct_post *ct_segment_get_post(const struct ct_segment *segme
 {
     return &segment->members[member].post[number & 1];
 }
+/* The post of `member` that comes after our last one; NULL: it has none. */
+const struct ct_post *ct_segment_find_next_post(const struct ct_segment *segment,
+                                                int member);
 /* The wait until every member has posted `number`. */
 struct ct_wait ct_segment_posts_wait(uint64_t number, const struct ct_call *call);
 /* Wakes `member` if it sleeps; called after a change that it may wait for. */

@@ -210,6 +210,8 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
         rc = segment->watch.check(segment->watch.context, err);
     if (rc == 0 && gone >= 0)
         rc = fail_gone(segment, wait, gone, err);
+    if (rc == 0 && wait->check)
+        rc = wait->check(segment, wait, err);
     if (rc == 0 && ct_now_ms() >= wait->deadline_ms)
         rc = fail_waiting(segment, wait, err);
     return rc;
@@ -371,6 +373,17 @@ void ct_segment_post(struct ct_segment *segment, uint64_t number)
         return; /* the last member wakes the others */
     for (int i = 0; i < segment->size; i++)
         ct_segment_wake(segment, i);
+}
+
+const struct ct_post *ct_segment_find_next_post(const struct ct_segment *segment,
+                                                int member)
+{
+    const struct ct_post *own = segment->members[segment->me].post;
+    const uint64_t a = atomic_load(&own[0].number), b = atomic_load(&own[1].number);
+    const uint64_t next = (a > b ? a : b) + 1;
+    const struct ct_post *post = ct_segment_get_post(segment, member, next);
+
+    return atomic_load(&post->number) == next ? post : NULL;
 }
 
 static bool posts_are_there(const struct ct_segment *segment,

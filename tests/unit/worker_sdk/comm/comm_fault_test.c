@@ -214,6 +214,44 @@ WIRES_TEST(lengths_that_differ_between_two_are_a_mismatch_on_all, 4)
     return 0;
 }
 
+/* Rank 1 waits for a message of rank 3, which is in a collective; the others come to it, too. */
+WIRES_TEST(a_message_against_a_collective_is_a_mismatch_at_once, 5)
+{
+    static float data[LARGE];
+    const struct scene *scene = context;
+    struct ctrun_group *group = open_together(rank, scene);
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    int rc;
+
+    if (rank != 1)
+        rc = scene->variant == 3 ? ctrun_all_reduce(group, data, data, LARGE, CTRUN_F32,
+                                                    CTRUN_SUM, NULL, &err)
+                                 : ctrun_barrier(group, NULL, &err);
+    else if (scene->variant == 0 || scene->variant == 3)
+        rc = ctrun_recv(group, data, 4, CTRUN_F32, 3, NULL, &err);
+    else if (scene->variant == 1)
+        rc = ctrun_send(group, data, LARGE, CTRUN_F32, 3, NULL, &err);
+    else { /* in the background, before a collective; or alone */
+        CHECK_OK(ctrun_recv(group, data, 4, CTRUN_F32, 3, IN_BACKGROUND(&work), &err));
+        if (scene->variant == 2)
+            check_failure(ctrun_barrier(group, NULL, &err), CTRUN_E_MISMATCH, &err,
+                          "barrier: this group has failed before: rank ");
+        rc = ctrun_work_wait(work, &err);
+    }
+    /* By TCP it may be sent before it is refused, and a barrier may be over by then. */
+    if (rc == 0 && scene->variant == 1)
+        rc = ctrun_barrier(group, NULL, &err);
+    check_failure(rc, CTRUN_E_MISMATCH, &err,
+                  scene->variant == 1 ? "rank 1 calls send of 100000 f32 to rank 3"
+                                      : "rank 1 calls recv of 4 f32 from rank 3");
+    check_failure(rc, CTRUN_E_MISMATCH, &err,
+                  scene->variant == 3 ? "rank 3 calls all_reduce of 100000 f32, SUM"
+                                      : "rank 3 calls barrier");
+    ctrun_group_close(group);
+    return 0;
+}
+
 static int different_blocks(int rank, void *context)
 {
     struct ctrun_group *group = open_together(rank, context);
