@@ -233,6 +233,7 @@ static void set_up_report(struct trainer *t)
  * those of a step. */
 static int set_up_shards(struct trainer *t, struct ctrun_error *err)
 {
+    const struct ctrun_group_options host = CTRUN_GROUP_OPTIONS_INIT;
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     int rc;
 
@@ -241,7 +242,7 @@ static int set_up_shards(struct trainer *t, struct ctrun_error *err)
     options.async = true;
     options.keep = t->options->keep;
     if (t->world &&
-        (rc = ctrun_group_split(&t->savers, t->session, t->world, 0, NULL, err)) < 0)
+        (rc = ctrun_group_split(&t->savers, t->session, t->world, 0, &host, err)) < 0)
         return rc;
     rc = ctrun_shards_open(&t->shards, t->options->save, t->savers, &options, err);
     return rc < 0 ? rc : cnn_state_reserve(t->shards, err);

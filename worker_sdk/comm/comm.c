@@ -214,18 +214,17 @@ static int open_backend(struct ctrun_group *group, struct ct_backend_setup *setu
     return rc;
 }
 
-/* options may be NULL. */
+/* options may be NULL: then *all stays as it is. */
 static int read_options(struct ctrun_group_options *all,
-                        const struct ctrun_group_options *options,
+                        const struct ctrun_group_options *options, const char *name,
                         struct ctrun_error *err)
 {
     const struct ctrun_group_options usual = CTRUN_GROUP_OPTIONS_INIT;
     int rc = 0;
 
-    *all = usual;
     if (options && (rc = ct_sized_read(all, sizeof *all, options,
                                        "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return ct_wrap(err, "open group: options"), rc;
+        return ct_wrap(err, "%s: options", name), rc;
     if (all->timeout_ms == 0)
         all->timeout_ms = usual.timeout_ms;
     return 0;
@@ -256,14 +255,14 @@ static void fill(struct ctrun_group *group, const struct ct_backend_setup *setup
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
                   const struct ctrun_group_options *options, struct ctrun_error *err)
 {
-    struct ctrun_group_options all;
+    struct ctrun_group_options all = CTRUN_GROUP_OPTIONS_INIT;
     struct ct_backend_setup setup = {.place = place, .options = &all};
     struct ctrun_group *group = NULL;
     int *ranks = NULL;
     int rc;
 
     *out = NULL;
-    if ((rc = read_options(&all, options, err)) < 0 ||
+    if ((rc = read_options(&all, options, "open group", err)) < 0 ||
         (rc = check_place(place, &all, err)) < 0)
         return rc;
     if (!(ranks = ct_zalloc_array((size_t)place->world_size, sizeof *ranks)) ||
@@ -487,7 +486,7 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
                    struct ctrun_group *parent, int color,
                    const struct ctrun_group_options *given, struct ctrun_error *err)
 {
-    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group_options options;
     struct choice own = {.color = color}, *choices;
     struct ct_call call = {
         .kind = CT_CALL_SPLIT, .in = &own, .count = CHOICE_WORDS, .dtype = CTRUN_I32};
@@ -498,13 +497,10 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
         return ct_fail(err, -EINVAL,
                        "split: color %d: must be 0 or more, or CTRUN_SPLIT_NONE (%d)",
                        color, CTRUN_SPLIT_NONE);
-    if (given && (rc = ct_sized_read(&options, sizeof options, given,
-                                     "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return ct_wrap(err, "split: options"), rc;
-    if (options.timeout_ms == 0)
-        options.timeout_ms =
-            (struct ctrun_group_options)CTRUN_GROUP_OPTIONS_INIT.timeout_ms;
-    if ((rc = ct_group_check(parent, "split", err)) < 0 ||
+    if ((rc = ct_group_check(parent, "split", err)) < 0)
+        return rc;
+    options = ct_group_options(parent);
+    if ((rc = read_options(&options, given, "split", err)) < 0 ||
         (rc = check_part(parent, color, &options, err)) < 0)
         return rc;
     if (!(choices = ct_zalloc_array((size_t)parent->size, sizeof *choices)))

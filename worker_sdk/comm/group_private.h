@@ -76,6 +76,21 @@ static inline bool ct_group_is_inherited(const struct ctrun_group *group)
 {
     return group->owner != getpid();
 }
+/* The options with which a group was opened, without ranks; the text is static. */
+static inline struct ctrun_group_options
+ct_group_options(const struct ctrun_group *group)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+
+    options.backend = group->backend->name;
+    options.timeout_ms = group->timeout_ms;
+    options.shm = group->shm;
+    options.stream = group->stream;
+    options.min_ctas = group->min_ctas;
+    options.max_ctas = group->max_ctas;
+    return options;
+}
+
 /* Between enter and leave a group belongs to one thread. leave returns rc. */
 int ct_group_enter(struct ctrun_group *group, const char *name,
                    struct ctrun_error *err);

@@ -91,17 +91,11 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
                     const struct ctrun_group *old,
                     const struct ctrun_group_options *given, struct ctrun_error *err)
 {
-    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group_options options = ct_group_options(old);
     struct ct_group_place there = *place;
     int *left;
     int rc;
 
-    options.backend = old->backend->name;
-    options.timeout_ms = old->timeout_ms;
-    options.shm = old->shm;
-    options.stream = old->stream;
-    options.min_ctas = old->min_ctas;
-    options.max_ctas = old->max_ctas;
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "shrink: options"), rc;

@@ -371,8 +371,8 @@ CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *s
                                struct ctrun_error *err);
 /* Cuts `parent` into groups: members that pass the same color form one group, in the order of
  * their ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, which
- * may be only a part of the world. options as above; its ranks are ignored. Either group may be
- * closed first. An error of this rank alone, in its arguments or its back end, is reported at once, and the
+ * may be only a part of the world. options as above, NULL: as parent's; its ranks are ignored.
+ * Either group may be closed first. An error of this rank alone, in its arguments or its back end, is reported at once, and the
  * call may be repeated; meanwhile the others wait, and at their deadline parent ends. nccl: ncclCommSplit() does it, which needs no store, where all members have NCCL
  * 2.18.1 or newer, make their part with nccl on parent's device, and no CUDA graph has calls of parent.
  * Where a member fails meanwhile or is lost, parent ends on all members; else they would wait for it.

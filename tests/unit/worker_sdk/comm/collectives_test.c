@@ -7,6 +7,7 @@
 
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
+#include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
 enum {
@@ -504,6 +505,32 @@ static int split(int rank, void *context)
     ctrun_group_close(again);
     ctrun_group_close(part);
     return 0;
+}
+
+/* Over TCP, with a deadline of its own, as the parent. */
+WORLD_TEST(a_part_has_the_options_of_its_parent, 2)
+{
+    const int rank = ctrun_group_rank(group);
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *parent, *part;
+    struct ctrun_error err;
+
+    (void)context;
+    options.shm = 0;
+    options.timeout_ms = 54321;
+    CHECK_OK(ct_group_open(&parent, &place, &options, &err));
+    CHECK_OK(ct_group_split(&part, &place, parent, 0, NULL, &err));
+    CHECK(!part->backend->is_inline(part->self));
+    CHECK(part->timeout_ms == 54321);
+    ctrun_group_close(part);
+    options.shm = 1;
+    options.timeout_ms = 0; /* the default */
+    CHECK_OK(ct_group_split(&part, &place, parent, 0, &options, &err));
+    CHECK(part->backend->is_inline(part->self));
+    CHECK(part->timeout_ms == 600000);
+    ctrun_group_close(part);
+    ctrun_group_close(parent);
 }
 
 TEST(a_group_splits_by_color)
