@@ -27,7 +27,7 @@ static const char *const others[] = {
     "CTRUN_NCCL_LIBRARY", "CTRUN_MNIST_ISA",    "CTRUN_NCCL_RANKS_PER_ROOT",
     "CTRUN_LIBRARY",      WARM_ENV_TIMEOUT,     CT_ENV_RECORDER,
     CT_ENV_PYTHONPATH,    CT_ENV_MAY_SHRINK,    CT_ENV_MAY_GROW,
-    CT_ENV_MAY_REFORM,
+    CT_ENV_MAY_REFORM,    CT_ENV_SHM_DISABLE,
 };
 
 static const char *name_at(size_t i)

@@ -337,7 +337,9 @@ struct ctrun_group_options {
         *ranks; /* the members, ascending; NULL: all ranks of the world that are left */
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; 0, default: 600 000 */
-    int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
+    /* 1 shared memory inside a host (default), 0 TCP even there. It is TCP, too, for a rank whose
+     * environment has CTRUN_SHM_DISABLE=1, or that has no pidfd_open() */
+    int shm;
     void *
         stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
                           * stream. They run on a stream of the group's own, of the highest

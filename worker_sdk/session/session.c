@@ -173,6 +173,20 @@ static int read_crash_report(struct ctrun_session *session, struct ctrun_error *
     return 0;
 }
 
+/* Groups read it, which cannot name it as wrong before they meet. */
+static int check_shm_disable(struct ctrun_error *err)
+{
+    const char *text = variable(CT_ENV_SHM_DISABLE);
+
+    if (!text || strcmp(text, "0") == 0 || strcmp(text, "1") == 0)
+        return 0;
+    return ct_fail(
+        err, CTRUN_E_BAD_ENVIRONMENT,
+        "environment: %s=%.64s: must be 1 (TCP even between ranks of a host) "
+        "or 0",
+        CT_ENV_SHM_DISABLE, text);
+}
+
 /* ---- The session ---- */
 
 int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
@@ -197,6 +211,7 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
             (struct ctrun_options)CTRUN_OPTIONS_INIT.timeout_ms;
     pthread_mutex_init(&session->board_lock, NULL);
     if ((rc = read_environment(session, err)) == 0 &&
+        (rc = check_shm_disable(err)) == 0 &&
         (rc = ct_session_count_groups(session)) < 0)
         ct_fail(err, rc, "session: out of memory");
     if (rc < 0) {

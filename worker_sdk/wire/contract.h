@@ -45,6 +45,8 @@
 #define CT_ENV_MAY_GROW "CTRUN_MAY_GROW"
 /* "1": with CTRUN_MAY_SHRINK, where ranks are freed from each other's collectives (--survive=torch); else not set. */
 #define CT_ENV_MAY_REFORM "CTRUN_MAY_REFORM"
+/* "1": groups of this process use no shared memory; "0": they may. Set by the user. */
+#define CT_ENV_SHM_DISABLE "CTRUN_SHM_DISABLE"
 /* --net and --port-range, as given: the SDK's own listeners use only these. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"

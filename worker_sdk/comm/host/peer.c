@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,6 +12,8 @@
 
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/hash.h"
+#include "worker_sdk/base/kernel.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
@@ -76,6 +79,25 @@ static void find_host_id(char *dst, size_t size, int rank)
         (void)ct_format(dst, size, "alone/%d", rank);
 }
 
+/* Not where the user forbids it, nor where the death of a member could not be noticed: a kernel or a
+ * sandbox without pidfd_open(), as valgrind is. The other members learn of it from host_id. */
+static bool may_share(void)
+{
+    const char *disable = getenv("CTRUN_SHM_DISABLE");
+    int fd;
+
+    if (disable && strcmp(disable, "1") == 0)
+        return false;
+    fd = ct_pidfd_open(getpid());
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
+        ct_warn("no shared memory, using TCP: pidfd_open: %s", strerror(errno));
+        return false;
+    }
+    if (fd >= 0)
+        close(fd);
+    return true;
+}
+
 void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *setup)
 {
     *peer = (struct ct_peer){
@@ -89,7 +111,7 @@ void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *
         (void)ct_copy(peer->name, sizeof peer->name, "?");
     if (setup->place->host_id)
         (void)ct_copy(peer->host_id, sizeof peer->host_id, setup->place->host_id);
-    else if (setup->options->shm)
+    else if (setup->options->shm && may_share())
         find_host_id(peer->host_id, sizeof peer->host_id, peer->rank);
     else
         (void)ct_format(peer->host_id, sizeof peer->host_id, "alone/%d", peer->rank);

@@ -13,6 +13,9 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
 
+#define USE_TCP                                                                        \
+    "set CTRUN_SHM_DISABLE=1, or shm = 0 in the group's options, to use TCP instead"
+
 enum {
     PAGE = 4096,
     SEGMENT_MAGIC = 0x63747368, /* "ctsh" */
@@ -105,10 +108,8 @@ static int fail_shm(int error, const char *what, const char *who,
     if (ct_is_short(-error))
         return ct_fail(err, -error, "shared memory of %s: %s: %s", who, what,
                        strerror(error));
-    return ct_fail(err, CTRUN_E_SHM,
-                   "shared memory of %s: %s: %s; set shm = 0 in the group's options to "
-                   "use TCP instead",
-                   who, what, strerror(error));
+    return ct_fail(err, CTRUN_E_SHM, "shared memory of %s: %s: %s; " USE_TCP, who, what,
+                   strerror(error));
 }
 
 int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
@@ -320,10 +321,10 @@ int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *s
                                    .peers = setup->peers,
                                    .watch = setup->watch};
     if (setup->size > CT_LOCAL_MAX)
-        return ct_fail(err, CTRUN_E_SHM,
-                       "shared memory: %d ranks on one host, at most %d are possible; "
-                       "set shm = 0 in the group's options to use TCP instead",
-                       setup->size, CT_LOCAL_MAX);
+        return ct_fail(
+            err, CTRUN_E_SHM,
+            "shared memory: %d ranks on one host, at most %d are possible; " USE_TCP,
+            setup->size, CT_LOCAL_MAX);
     if ((rc = watch_peers(segment, err)) < 0)
         return rc;
     if (setup->me != 0 &&

@@ -3,12 +3,16 @@
  * all ranks, with the same code, and names the rank that caused it. */
 #include <dirent.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,6 +101,56 @@ static void check_failure(int rc, int want, const struct ctrun_error *err,
     fprintf(stderr, "wanted %d with '%s', got %d: %s\n", want, word, rc,
             rc < 0 ? err->text : "success");
     exit(1);
+}
+
+/* ---- Without shared memory ---------------------------------------------------------------- */
+
+/* As in a sandbox, or on an older kernel. */
+static void refuse_pidfds(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof filter / sizeof *filter,
+                                       .filter = filter};
+
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* One rank or all of them cannot share memory, or are not allowed to. */
+static int shares_nothing(int rank, void *context)
+{
+    const struct scene *scene = context;
+    const struct ctrun_group_options options = options_of(scene, LONG_MS);
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    int sum = rank;
+
+    if (rank == VICTIM || scene->variant / 2) {
+        if (scene->variant % 2)
+            refuse_pidfds();
+        else
+            setenv("CTRUN_SHM_DISABLE", "1", 1);
+    }
+    group = ranks_open(rank, NULL, &options);
+    CHECK(!group->backend->is_inline(group->self));
+    CHECK_OK(ctrun_all_reduce(group, &sum, &sum, 1, CTRUN_I32, CTRUN_SUM, NULL, &err));
+    CHECK(sum == 0 + 1 + 2 + 3);
+    ctrun_group_close(group);
+    return 0;
+}
+
+TEST(ranks_that_cannot_share_memory_use_tcp)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        struct scene scene = {WIRE_SHM, variant};
+
+        assert_int_equal(ranks_run(SIZE, shares_nothing, &scene), 0);
+    }
 }
 
 /* ---- Ranks that do not agree ------------------------------------------------------------ */

@@ -29,7 +29,7 @@ static const char *const names[] = {
     CT_ENV_GENERATION,   CT_ENV_AGENT_SOCKET,
     CT_ENV_ERROR_FILE,   CT_ENV_USE_AGENT_STORE,
     CT_ENV_CRASH_REPORT, CT_ENV_MAY_SHRINK,
-    CT_ENV_MAY_GROW,
+    CT_ENV_MAY_GROW,     CT_ENV_SHM_DISABLE,
 };
 
 /* Every test starts with an empty environment. */
@@ -162,6 +162,7 @@ TEST_AROUND(every_wrong_variable_is_named, setup, NULL)
         {CT_ENV_GROUP_RANK, "4"},      {CT_ENV_MASTER_ADDR, NULL},
         {CT_ENV_MASTER_PORT, NULL},    {CT_ENV_MASTER_PORT, "65536"},
         {CT_ENV_RESTART_COUNT, "two"}, {CT_ENV_GENERATION, "-1"},
+        {CT_ENV_SHM_DISABLE, "yes"}, /* stays set: the last one */
     };
     struct ctrun_session *session;
     struct ctrun_error err;
