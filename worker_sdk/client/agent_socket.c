@@ -211,7 +211,8 @@ static void send_step(struct ct_agent_socket *agent)
     flush(agent);
 }
 
-/* Sends what the agent has not received yet. Called at most four times a second. */
+/* Sends what the agent has not received yet. Called at most four times a second, and at the first
+ * step. */
 static void hand_over(struct ct_agent_socket *agent, uint64_t now_ms)
 {
     greet(agent);
@@ -234,15 +235,18 @@ static void publish_step(struct ct_agent_socket *agent, uint64_t now_ms)
 void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
 {
     uint64_t now;
+    bool is_first;
 
     pthread_mutex_lock(&agent->lock);
+    is_first = !agent->has_step;
     agent->step = step;
     agent->has_step = true;
     if (agent->fd >= 0 || agent->name[0]) {
         now = ct_now_ms();
         if (agent->has_progress)
             ct_progress_step(step, now);
-        if (now >= agent->next_send_ms)
+        /* The first one always: the agent adds up from it what a restart took. */
+        if (is_first || now >= agent->next_send_ms)
             publish_step(agent, now);
     }
     pthread_mutex_unlock(&agent->lock);

@@ -427,6 +427,21 @@ TEST(the_last_step_can_be_read_though_it_was_never_sent)
     close_pair(&pair);
 }
 
+/* Another message just before it does not hold it back, only the steps behind it. */
+TEST(the_first_step_is_sent_at_once)
+{
+    struct pair pair;
+
+    open_pair(&pair, "0");
+    assert_int_equal(ctrun_metric(pair.session, "loss", 0.5, NULL), 0);
+    for (uint64_t step = 7; step <= 100000; step++)
+        ctrun_step(pair.session, step);
+    receive_first(&pair, CT_MESSAGE_WORKER_PROGRESS);
+    expect_message(pair.fd, &pair.in, CT_MESSAGE_WORKER_STEP);
+    assert_int_equal(message.step.step, 7);
+    close_pair(&pair);
+}
+
 TEST(what_a_rank_measures_can_be_read_and_names_are_checked)
 {
     struct ct_progress page;
