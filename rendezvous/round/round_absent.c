@@ -48,6 +48,18 @@ static bool is_here(const struct round *round, const char *host)
     return false;
 }
 
+/* How many hosts are expected by name. 0 also where none that is here has such a name: then the batch system does
+ * not name hosts as they name themselves (NodeName of Slurm), and it is not known which are absent. */
+static size_t count_expected(const struct round *round)
+{
+    const struct round_settings *settings = &round->settings;
+
+    for (size_t i = 0; i < settings->expected_count; i++)
+        if (is_here(round, settings->expected[i]))
+            return settings->expected_count;
+    return round->members.count > 0 ? 0 : settings->expected_count;
+}
+
 /* True if an agent of this host was here, or tried to be, and is not now. */
 static bool is_away(const struct round *round, const char *host)
 {
@@ -98,6 +110,7 @@ static void add_name(char *dst, size_t size, const char *name, const char *why)
 
 void round_format_absent(const struct round *round, char *dst, size_t size)
 {
+    const size_t expected = count_expected(round);
     struct host_list away = round->missing;
     struct host_list unknown = {0};
     char names[CT_MISSING_MAX];
@@ -111,7 +124,7 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
         if (round->contacts.list[i].is_explained)
             add_name(dst, size, round->contacts.list[i].host,
                      round->contacts.list[i].why);
-    for (size_t i = 0; i < round->settings.expected_count; i++)
+    for (size_t i = 0; i < expected; i++)
         if (format_tasks(round, i, tasks, sizeof tasks))
             add_name(dst, size, round->settings.expected[i], tasks);
         else if (never_came(round, round->settings.expected[i]))
@@ -161,6 +174,7 @@ static void add(struct table *table, const char *host, const char *what)
 
 static void add_rows(struct table *table, const struct round *round, uint64_t now_ms)
 {
+    const size_t expected = count_expected(round);
     char what[CONTACTS_WHY_MAX + 48];
 
     for (size_t i = 0; i < round->missing.count; i++) {
@@ -179,7 +193,7 @@ static void add_rows(struct table *table, const struct round *round, uint64_t no
         if (!is_listed)
             add(table, contact->host, what);
     }
-    for (size_t i = 0; i < round->settings.expected_count; i++)
+    for (size_t i = 0; i < expected; i++)
         if (format_tasks(round, i, what, sizeof what))
             add(table, round->settings.expected[i], what);
         else if (never_came(round, round->settings.expected[i]))
@@ -198,7 +212,7 @@ static void add_unknown(struct table *table, const struct round *round)
     if (more > 0) {
         (void)ct_format(text, sizeof text, "and %zu more", more);
         (void)ct_facts_add(&table->failure->facts, CT_FACT_MISSING, text);
-    } else if (known < needed && round->settings.expected_count == 0) {
+    } else if (known < needed && count_expected(round) == 0) {
         (void)ct_format(text, sizeof text, "%zu %s%s", needed - known,
                         round->settings.expected_tasks ? "task" : "node",
                         needed - known == 1 ? "" : "s");

@@ -2658,6 +2658,27 @@ ROUND_TEST(where_each_task_is_a_member_the_absent_ones_are_counted_by_host)
                         "20 n4.cluster: 2 of 3 tasks joined\n");
 }
 
+ROUND_TEST(names_that_no_host_has_are_not_said_to_be_absent)
+{
+    static const char *const expected[] = {"ip-1", "ip-2"};
+    const struct round_settings settings = {.min_nodes = 2,
+                                            .max_nodes = 2,
+                                            .join_timeout_ms = 1000,
+                                            .lost_after_ms = 5000,
+                                            .expected = expected,
+                                            .expected_count = 2};
+    struct round *round = make(&settings);
+
+    add(round, 1, 0);
+    join(round, 1, 0);
+    tick(round, 500);
+    assert_string_equal(round->waiting.missing, "");
+    tick(round, 1000);
+    assert_string_equal(
+        ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING),
+        "1 node: never connected (their names are not known here)");
+}
+
 ROUND_TEST(absent_tasks_of_hosts_without_names_are_counted_as_tasks)
 {
     static const int tasks[] = {2, 2};
