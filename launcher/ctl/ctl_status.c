@@ -173,7 +173,7 @@ static void print_waiting(const struct json_status *status)
                (unsigned long long)((status->left_ms + 999) / 1000),
                *status->missing ? "; missing " : "", status->missing);
     else if (status->is_waiting)
-        printf("  waiting for nodes: %u of %u have joined%s%s\n", status->joined,
+        printf("  waiting for the others: %u of %u have joined%s%s\n", status->joined,
                status->min_nodes, *status->missing ? "; missing " : "",
                status->missing);
 }

@@ -337,10 +337,9 @@ static void on_left_out(void *context, int rank, uint64_t lines, uint64_t bytes)
 
 static void on_resize(void *context, const struct ct_resize *resize)
 {
-    (void)context;
-    messages_notice("the run may have %u to %u nodes now%s%s%s", resize->min_nodes,
-                    resize->max_nodes, *resize->by ? " (asked on " : "", resize->by,
-                    *resize->by ? ")" : "");
+    messages_notice("the run may have %u to %u %s now%s%s%s", resize->min_nodes,
+                    resize->max_nodes, unit(context), *resize->by ? " (asked on " : "",
+                    resize->by, *resize->by ? ")" : "");
 }
 
 static void on_lost(void *context, const struct ctrun_error *why,

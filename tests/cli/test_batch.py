@@ -145,6 +145,8 @@ def test_an_endpoint_that_was_typed_leaves_the_missing_nodes_their_names(box):
 def test_tasks_that_are_ranks_are_counted_as_tasks(box):
     run = box.start_ctrun("--no-python", "true", env=step_of_two_tasks())
     ctrun.wait_until(lambda: "1 of 2 tasks have joined; they meet at" in run.err, str(run))
+    status = box.run(ctrun.program("ctrunctl"), "status", f"--run={run.pid}")
+    assert re.search(r"^  waiting for the others: 1 of 2 have joined", status.out, re.M), status
     run.signal(signal.SIGTERM)
     assert run.wait() == 143, run
 

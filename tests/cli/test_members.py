@@ -67,7 +67,7 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
     shown = [ctl(box, "status", run=run).out for run in cluster.runs]
     [spare] = [out for out in shown if ": spare, pid" in out.splitlines()[0]]
     assert "the run is full (2 of 2 nodes): this node is spare #1" in spare, shown
-    assert "succeeded" not in spare and "waiting for nodes" not in spare, spare
+    assert "succeeded" not in spare and "waiting for" not in spare, spare
     status = ctl(box, "status", "--json", run=cluster.runs[0])
     assert '"max_nodes":2' in status.out.replace(" ", ""), status
     answer = ctl(box, "resize", "3", run=cluster.runs[0])
@@ -112,6 +112,7 @@ def test_more_nodes_than_the_batch_system_has_given(box):
     answer = ctl(box, "resize", "3:3", run=runs[0])
     assert "given 2: the next round cannot begin without nodes from outside of it" in answer.out, answer
     assert "given" not in ctl(box, "resize", "2", run=runs[0]).out
+    ctrun.wait_until(lambda: "the run may have 3 to 3 tasks now" in runs[1].err, lambda: f"it is told\n{runs}")
     ctrun.stop(*runs)
 
 

@@ -360,11 +360,15 @@ TEST(torchruns_block_has_the_end_that_was_seen)
 TEST(a_run_that_ends_by_a_lost_node_is_an_error)
 {
     struct ct_verdict v = {.outcome = CT_OUTCOME_NODES_LOST};
-    const struct summary summary = {.verdict = &v, .name = "f.py", .min_nodes = 2};
+    struct summary summary = {.verdict = &v, .name = "f.py", .min_nodes = 2};
 
     summary_format(&block, &summary);
     assert_non_null(
         strstr(block.text, "error[E_PEER_LOST]: fewer than 2 nodes are left"));
+    summary.counts_tasks = true;
+    summary_format(&block, &summary);
+    assert_non_null(
+        strstr(block.text, "error[E_PEER_LOST]: fewer than 2 tasks are left"));
     v = verdict_of(failure(-1, CT_CAUSE_NODE_LOST, 0));
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text, "error[E_PEER_LOST]: node node2 "));
