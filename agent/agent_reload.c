@@ -20,6 +20,7 @@ int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
     *reload = (struct ct_reload){.step = CT_RELOAD_ASK, .ticket = ticket};
     if (ct_copy(reload->command, sizeof reload->command, command) < 0)
         return ct_fail(err, -EINVAL, "the command is too long"); /* fits */
+    memcpy(agent->own_command, reload->command, sizeof agent->own_command);
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_RELOAD, .reload = reload});
     return 0;
 }
@@ -32,6 +33,11 @@ static int look(struct agent *agent, const struct ct_reload *message, bool is_ta
     const struct agent_options *options = agent->options;
 
     *program = 0;
+    if (!options->trusts_nodes && strcmp(message->command, agent->own_command) != 0)
+        return ct_fail(err, -EPERM,
+                       "without a token any program that reaches the rendezvous could "
+                       "have asked for this: give all nodes the same "
+                       "--rdzv-token-file, or --auth=none");
     if (!options->reload)
         return ct_fail(err, -ENOSYS, "this node cannot change its program");
     return options->reload(options->context, message, is_taken, program, err);

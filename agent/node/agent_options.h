@@ -109,6 +109,9 @@ struct agent_options {
     const struct ct_auth_token *token; /* kept; NULL or empty: none */
     bool uses_munge;                   /* authenticates by MUNGE, not by a token */
     bool wants_seal;                   /* encrypts the link to the rendezvous */
+    /* The rendezvous and all its nodes prove that they belong to the run, or the user says that no other program can
+     * reach them. Else a new command line counts only if our own ctrunctl asked for it. */
+    bool trusts_nodes;
     bool serves_rendezvous; /* in this process: while it is paused no world can start */
     uint64_t connect_timeout_ms; /* to reach any of the servers (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, for every stop */

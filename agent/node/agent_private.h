@@ -215,10 +215,12 @@ struct agent {
     struct ct_reload reload; /* the last command that was adopted; number 0: none */
     bool reload_waits;       /* no round has begun since */
     struct ct_reload asked_reload; /* buffer; not used after it is sent */
-    struct ct_stop stop;           /* for start.generation; reason 0: none came */
-    struct ct_failure failure;     /* the last one that was reported */
-    uint64_t calls_saved;    /* generation of the round whose last calls are saved */
-    struct ct_failure calls; /* only its facts: the last calls of the workers */
+    char own_command
+        [CT_COMMAND_MAX];      /* of the last reload that our ctrunctl asked for */
+    struct ct_stop stop;       /* for start.generation; reason 0: none came */
+    struct ct_failure failure; /* the last one that was reported */
+    uint64_t calls_saved;      /* generation of the round whose last calls are saved */
+    struct ct_failure calls;   /* only its facts: the last calls of the workers */
     struct ct_hang_view
         timeout_view; /* when a collective had timed out in this round; ranks 0: none had */
     struct ct_stopped stopped; /* the last one that was sent */

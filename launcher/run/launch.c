@@ -274,6 +274,8 @@ static int run_agent(struct launch *launch)
         .token = &config->rdzv.token,
         .uses_munge = config->rdzv.uses_munge,
         .wants_seal = config->rdzv.wants_seal,
+        .trusts_nodes = config->rdzv.token.length > 0 || config->rdzv.uses_munge ||
+                        config->rdzv.accepts_anybody,
         .tries_ports = config->rdzv.place_count > 1 && !config->rdzv.pmi.is_used,
         .serves_rendezvous = launch->serves_rendezvous && !launch->ha,
         .connect_timeout_ms = config->rdzv.connect_timeout_ms,

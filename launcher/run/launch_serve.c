@@ -29,6 +29,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .token = &launch->config->rdzv.token,
         .uses_munge = launch->config->rdzv.uses_munge,
         .wants_seal = launch->config->rdzv.wants_seal,
+        .accepts_anybody = launch->config->rdzv.accepts_anybody,
         .host = launch->config->run.host,
         .expected = (const char *const *)launch->config->run.expected.names,
         .expected_count = launch->config->run.expected.count,

@@ -500,6 +500,8 @@ static void wire(struct server *server, const struct server_options *options)
      * yet. */
     server->dispatch.is_in_agent = server->run_id &&
                                    (!server->dispatch.commit || options->ha);
+    server->dispatch.is_for_one_user = server->run_id &&
+                                       !(options && options->accepts_anybody);
     server->dispatch.runs.on_start = on_start;
     server->dispatch.runs.on_forget = on_forget;
     server->dispatch.sum_stores = sum_stores;

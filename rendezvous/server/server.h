@@ -38,6 +38,8 @@ struct server_options {
      * it. NULL or empty: agents without a token are accepted, agents with one refused. */
     const struct ct_auth_token *token;
     bool uses_munge; /* instead of a token: worker_sdk/wire/munge.h */
+    /* Without a secret: agents of other users of this machine may join, too. In ctrund they always may. */
+    bool accepts_anybody;
     bool wants_seal; /* agents that do not ask for an encrypted link are refused */
     /* Borrowed; NULL: the runs end with this server. Messages are sent to agents only after the
      * journal has the step. */

@@ -24,9 +24,11 @@ struct dispatch {
     struct admission_rules rules;
     struct output_commit *commit; /* borrowed; NULL: messages are sent at once */
     bool is_candidate;            /* another node serves: agents are refused */
-    bool is_in_agent;   /* part of an agent's process: without it the run may be lost */
-    uint64_t term;      /* for WELCOME; 0: no server was ever elected */
-    struct ha_relay ha; /* its hooks; zeroed: the run has no etcd of its own */
+    bool is_in_agent; /* part of an agent's process: without it the run may be lost */
+    bool
+        is_for_one_user; /* without a secret: other users of this machine are refused */
+    uint64_t term;       /* for WELCOME; 0: no server was ever elected */
+    struct ha_relay ha;  /* its hooks; zeroed: the run has no etcd of its own */
     /* Adds the numbers of all stores to *sum. May be NULL. */
     void (*sum_stores)(void *context, struct store_stats *sum);
     void *context;    /* borrowed, for sum_stores */

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "rendezvous/net/peer_uid.h"
 #include "rendezvous/session/dispatch.h"
 #include "rendezvous/session/endpoint_owner.h"
 #include "rendezvous/session/run_room.h"
@@ -360,6 +361,15 @@ static void challenge(struct peer *peer, const struct admission_reply *reply)
                                          .challenge = &reply->challenge});
 }
 
+/* A secret proves more than the user. */
+static bool is_other_user(const struct peer *peer)
+{
+    const struct dispatch *dispatch = peer->dispatch;
+
+    return dispatch->is_for_one_user && !admission_has_secret(&dispatch->rules) &&
+           peer_user_of(&peer->conn->remote, &peer->conn->local) == PEER_USER_OTHER;
+}
+
 void entrance_on_hello(struct peer *peer, const struct ct_message *message)
 {
     const struct ct_hello *hello = message->hello;
@@ -379,6 +389,9 @@ void entrance_on_hello(struct peer *peer, const struct ct_message *message)
     /* The owner of this run is told to an unproven client only if agents need no secret. */
     if (!admission_has_secret(&dispatch->rules) && refuse_foreign(peer, hello))
         return;
+    if (!why && is_other_user(peer))
+        why = "you are another user of its machine, and this rendezvous has no token: "
+              "give all nodes the same --rdzv-token-file";
     if (why) {
         entrance_turn_away(peer, CTRUN_E_AUTH, why);
         return;

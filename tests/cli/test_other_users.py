@@ -12,6 +12,9 @@ import launch
 import pytest
 import other_user
 
+sys.path.append(str(ctrun.ROOT / "tests" / "server"))
+import fake_agent
+
 pytestmark = other_user.needed
 
 
@@ -67,6 +70,29 @@ def test_other_users_do_not_reach_the_worker_socket(box):
     run.signal(15)
     run.wait()
     assert not os.path.exists(name)
+
+
+ASK = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as sock:
+    sock.sendall(bytes.fromhex(sys.argv[2]))
+    print(ascii(sock.recv(1000)))
+"""
+
+
+@pytest.mark.parametrize("auth, is_let_in", [("auto", False), ("none", True)])
+def test_without_a_token_no_other_user_of_this_machine_joins_a_run(box, auth, is_let_in):
+    port = launch.free_port()
+    run = box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=r", f"--auth={auth}",
+                          "--rdzv-conf=last_call_timeout=60", "sleep", "600")
+    box.wait_event("agent_state", to="joining")
+    hello = fake_agent.hello_frame(run="r", min_nodes=1)
+    answer = other_user.run(box, ASK, str(port), hello.hex())
+    assert ("you are another user of its machine" in answer) != is_let_in, answer
+    with socket.create_connection(("127.0.0.1", port), 10) as ours:  # root's
+        ours.sendall(hello)
+        assert ours.recv(1000)[3] == fake_agent.WELCOME
+    ctrun.stop(run)
 
 
 # The programs, $2, may lie below /tmp.

@@ -172,6 +172,19 @@ def decode(kind, body):
     return out
 
 
+def hello(host, run="job", min_nodes=2, max_nodes=2, restarts=0, join_timeout=60000, last_call=30000, heartbeat=200,
+          lost_after=60000, nonce=bytes(32), node_unit=0, instance=0, generation=0, job=None):
+    """job: (program, user, is_alone, wants_launcher)."""
+    return (text(run) + text(host) + struct.pack("<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call,
+                                                 heartbeat, lost_after)
+            + nonce + struct.pack("<IQQ", node_unit, instance, generation)
+            + (b"" if job is None else b"\1" + text(job[0]) + text(job[1]) + bytes(job[2:])))
+
+
+def hello_frame(host="n", **settings):
+    return frame(HELLO, hello(host, **settings))
+
+
 class Agent:
     """One connection."""
 
@@ -188,14 +201,8 @@ class Agent:
     def send_raw(self, data):
         self.sock.sendall(data)
 
-    def hello(self, run="job", min_nodes=2, max_nodes=2, restarts=0, join_timeout=60000,
-              last_call=30000, heartbeat=200, lost_after=60000, nonce=bytes(32),
-              node_unit=0, instance=0, generation=0, job=None):
-        """job: (program, user, is_alone, wants_launcher)."""
-        self.send(HELLO, text(run) + text(self.host) + struct.pack(
-            "<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call, heartbeat,
-            lost_after) + nonce + struct.pack("<IQQ", node_unit, instance, generation)
-            + (b"" if job is None else b"\1" + text(job[0]) + text(job[1]) + bytes(job[2:])))
+    def hello(self, **settings):
+        self.send(HELLO, hello(self.host, **settings))
         return self
 
     def resume(self, ticket, generation, state=RUNNING, attempt=1, **settings):
