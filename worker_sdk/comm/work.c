@@ -55,12 +55,6 @@ static bool has_root(const struct ct_call *call)
            call->kind == CT_CALL_GATHER || call->kind == CT_CALL_SCATTER;
 }
 
-static bool reduces(const struct ct_call *call)
-{
-    return call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
-           call->kind == CT_CALL_REDUCE_SCATTER;
-}
-
 /* Whether the call has its buffers: those to read from and those to write to. */
 static bool has_data(const struct ctrun_group *group, const struct ct_call *call)
 {
@@ -129,7 +123,7 @@ static int check_call(const struct ctrun_group *group, const struct ct_call *cal
     if ((unsigned)call->op > CTRUN_PROD)
         return ct_fail(err, -EINVAL, "%s: op %d: there is no such operation", name,
                        (int)call->op);
-    if (reduces(call) && !ct_reduce_is_supported(call->dtype, call->op))
+    if (ct_call_is_reduction(call) && !ct_reduce_is_supported(call->dtype, call->op))
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "%s: integers have no AVG: use SUM and divide", name);
     return 0;

@@ -88,6 +88,12 @@ static inline bool ct_call_has_messages(const struct ct_call *call)
     return call->kind >= CT_CALL_ALL_TO_ALL && call->kind <= CT_CALL_BATCH;
 }
 
+static inline bool ct_call_is_reduction(const struct ct_call *call)
+{
+    return call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
+           call->kind == CT_CALL_REDUCE_SCATTER;
+}
+
 static inline bool ct_call_is_all_gather(const struct ct_call *call)
 {
     return call->kind == CT_CALL_ALL_GATHER || call->kind == CT_CALL_SPLIT ||

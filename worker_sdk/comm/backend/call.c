@@ -42,8 +42,7 @@ void ct_call_format(char *dst, const struct ct_call *call)
                                                     : ct_dtype_name((int)call->dtype);
     const char *op = (unsigned)call->op < 5 ? ops[call->op] : "?";
     const char *name = ct_call_name(call->kind);
-    bool reduces = call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
-                   call->kind == CT_CALL_REDUCE_SCATTER;
+    bool reduces = ct_call_is_reduction(call);
     int n;
 
     if (call->kind == CT_CALL_BARRIER || call->kind == CT_CALL_SPLIT ||

@@ -8,6 +8,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/reduce.h"
 #include "worker_sdk/comm/host/region.h"
+#include "worker_sdk/comm/host/small.h"
 
 enum {
     SLICE_ALIGN = 64,    /* bytes: no two members write to one cache line */
@@ -175,37 +176,14 @@ static void next_post(struct ct_host_shm *shm)
     ct_segment_post(&shm->segment, ++shm->number);
 }
 
-/* Reduces the posts' data from byte `skip` on. */
-static void reduce_tiny(struct ct_host_shm *shm, size_t skip)
-{
-    const struct ct_call *call = &shm->call;
-    const struct ct_reduction how = {call->dtype, call->op, call->divisor};
-    const void *src[CT_LOCAL_MAX];
-
-    for (int i = 0; i < shm->segment.size; i++)
-        src[i] = post_of(shm, i)->data + skip;
-    ct_reduce(&how, &call->out, 1, src, shm->segment.size, call->count);
-}
-
 /* Reads all posts: no member overwrites its post before we have posted again. */
 static void finish_tiny(struct ct_host_shm *shm)
 {
-    const struct ct_call *call = &shm->call;
+    const void *parts[CT_LOCAL_MAX];
 
-    if (call->kind == CT_CALL_ALL_REDUCE ||
-        (call->kind == CT_CALL_REDUCE && call->peer == shm->segment.me))
-        reduce_tiny(shm, 0);
-    if (call->kind == CT_CALL_REDUCE_SCATTER)
-        reduce_tiny(shm, (size_t)shm->segment.me * call->bytes);
-    if (call->kind == CT_CALL_BROADCAST && call->bytes)
-        memcpy(call->out, post_of(shm, call->peer)->data, call->bytes);
-    if (ct_call_is_all_gather(call) && call->bytes)
-        for (int i = 0; i < shm->segment.size; i++)
-            memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
-                   post_of(shm, i)->data, call->bytes);
-    if (call->kind == CT_CALL_ALL_TO_ALL_V && call->bytes)
-        for (int i = 0; i < shm->segment.size; i++)
-            ct_call_add_parts(call, post_of(shm, i)->data);
+    for (int i = 0; i < shm->segment.size; i++)
+        parts[i] = post_of(shm, i)->data;
+    ct_small_finish(&shm->call, shm->segment.size, shm->segment.me, parts);
 }
 
 /* A direct all-reduce cuts each member's slice into pieces that are claimed one by one. Each member

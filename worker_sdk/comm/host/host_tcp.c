@@ -9,7 +9,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/header.h"
-#include "worker_sdk/comm/host/reduce.h"
+#include "worker_sdk/comm/host/small.h"
 
 enum {
     SPINS = 60, /* attempts, half a µs each, before poll(): a wake-up costs 30 µs */
@@ -191,39 +191,14 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
     }
 }
 
-/* Reduces the swaps' data from byte `skip` on. */
-static void reduce_swaps(struct ct_host_tcp *tcp, const struct ct_call *call,
-                         size_t skip)
-{
-    const struct ct_reduction how = {call->dtype, call->op, call->divisor};
-
-    for (int i = 0; i < tcp->mesh->size; i++)
-        tcp->sources[i] = tcp->swaps[i].bytes + CT_HEADER_BYTES + skip;
-    ct_reduce(&how, &call->out, 1, tcp->sources, tcp->mesh->size, call->count);
-}
-
 /* ---- Calls ------------------------------------------------------------------------------ */
 
-/* The data came with the headers. Each member reduces all parts, in rank order, so all get the same
- * bits. */
+/* The data came with the headers. */
 static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
 {
-    int me = tcp->mesh->me;
-
-    if (call->kind == CT_CALL_ALL_REDUCE ||
-        (call->kind == CT_CALL_REDUCE && call->peer == me))
-        reduce_swaps(tcp, call, 0);
-    if (call->kind == CT_CALL_REDUCE_SCATTER)
-        reduce_swaps(tcp, call, (size_t)me * call->bytes);
-    if (call->kind == CT_CALL_BROADCAST && call->bytes)
-        memcpy(call->out, tcp->swaps[call->peer].bytes + CT_HEADER_BYTES, call->bytes);
-    if (ct_call_is_all_gather(call) && call->bytes)
-        for (int i = 0; i < tcp->mesh->size; i++)
-            memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
-                   tcp->swaps[i].bytes + CT_HEADER_BYTES, call->bytes);
-    if (call->kind == CT_CALL_ALL_TO_ALL_V && call->bytes)
-        for (int i = 0; i < tcp->mesh->size; i++)
-            ct_call_add_parts(call, tcp->swaps[i].bytes + CT_HEADER_BYTES);
+    for (int i = 0; i < tcp->mesh->size; i++)
+        tcp->sources[i] = tcp->swaps[i].bytes + CT_HEADER_BYTES;
+    ct_small_finish(call, tcp->mesh->size, tcp->mesh->me, tcp->sources);
 }
 
 /* All headers have arrived and are equal: a stream that follows needs no header of its own. */
@@ -254,15 +229,12 @@ int ct_host_tcp_run(struct ct_host_tcp *tcp, const struct ct_call *call,
 {
     size_t bytes = ct_call_in_bytes(call, tcp->mesh->size);
     bool is_small = bytes <= CT_SWAP_BYTES;
-    bool is_reduced = call->kind == CT_CALL_ALL_REDUCE ||
-                      call->kind == CT_CALL_REDUCE ||
-                      call->kind == CT_CALL_REDUCE_SCATTER;
     int rc;
 
     /* Only slices of a reduction are cut and sent before all members have agreed: they are cut as
      * our own call says, and a member whose call differs compares the headers before it uses any
      * slice. */
-    tcp->ahead = is_reduced && !is_small ? call->in : NULL;
+    tcp->ahead = ct_call_is_reduction(call) && !is_small ? call->in : NULL;
     if (tcp->ahead)
         ct_host_tcp_cut_slices(tcp, call);
     if ((rc = swap_all(tcp, call, call->in, is_small ? bytes : 0, err)) < 0)
