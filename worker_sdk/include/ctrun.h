@@ -365,9 +365,10 @@ struct ctrun_group_options {
  * naming the missing ranks, for which it may ask the store for four seconds more). The deadline is
  * the group's, not the session's. CTRUN_E_MISMATCH: the ranks passed different back ends, or
  * different ranks (nccl does not detect this; the host back end may miss it where no rank is in two
- * of the lists). An error of this rank alone, in its arguments or its back end, is reported at
- * once, and the call may be repeated. nccl: once the members have met, the failure of one in NCCL
- * ends the call of all; under --survive=sdk the others get CTRUN_E_ABORTED. */
+ * of the lists). An error of this rank alone, in its arguments or its back end, or too few free
+ * descriptors (-EMFILE), is reported at once, and the call may be repeated. Once the members have
+ * met, the failure of one ends the call of all, for the others at their deadline at the latest;
+ * nccl: at once, and under --survive=sdk the others get CTRUN_E_ABORTED. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);

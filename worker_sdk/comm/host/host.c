@@ -13,6 +13,8 @@
 #include "worker_sdk/comm/host/host.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
@@ -219,6 +221,34 @@ static int open_exchange(struct host *host, struct ctrun_error *err)
                : 0;
 }
 
+/* Whether this process may open so many more files. */
+static bool has_descriptors(int count)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    int found = 0;
+
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = 0; found < count && (rlim_t)fd < limit.rlim_cur; fd++)
+        found += fcntl(fd, F_GETFD) < 0;
+    return found >= count;
+}
+
+/* Before the others know of this member: a lack of descriptors is then its own. The members that share
+ * memory take one for each other member, and one for that memory; TCP takes two. Who does not know yet which
+ * members these are looks for the smaller number. */
+static int check_descriptors(const struct host *host, struct ctrun_error *err)
+{
+    const bool is_alone = ct_peer_is_alone(&host->peers[host->me]);
+    const int count = (host->size - 1) * (is_alone ? 2 : 1) + 1;
+
+    if (has_descriptors(count))
+        return 0;
+    return ct_fail(err, -EMFILE,
+                   "open group: %d members take at least %d descriptors of this "
+                   "process, and there are fewer: raise its limit (ulimit -n)",
+                   host->size, count);
+}
+
 static int host_open(void **out, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
@@ -243,10 +273,12 @@ static int host_open(void **out, const struct ct_backend_setup *setup,
     }
     if (ct_segment_create(&segment_fd, &why) < 0) {
         ct_warn("no shared memory, using TCP: %s", why.text);
-        (void)ct_format(self->host_id, sizeof self->host_id, "alone/%d", self->rank);
+        ct_peer_be_alone(self);
     }
     self->segment_fd = segment_fd;
     rc = ct_mesh_listen(&listener, self, &why);
+    if (rc == 0)
+        rc = check_descriptors(host, &why);
     if (rc == 0)
         rc = ct_discover(host->peers, cookie, setup, &why);
     if (rc == 0) {

@@ -318,8 +318,11 @@ static void accept_arrivals(struct opening *opening)
     for (int i = 0; i < ARRIVALS_MAX / 2; i++) {
         int fd = accept4(opening->setup->listener, NULL, NULL,
                          SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
+        if (fd < 0) {
+            if (ct_is_short(-errno))
+                opening->last_errno = errno;
             return;
+        }
         if (opening->arrival_count == ARRIVALS_MAX)
             make_room(opening);
         opening->arrivals[opening->arrival_count++] = (struct arrival){
@@ -365,10 +368,11 @@ static int fail_opening(const struct opening *opening, struct ctrun_error *err)
             break;
         used += (size_t)n;
     }
-    return ct_fail(err, CTRUN_E_TIMEOUT,
-                   "open group: no connection in time with %s%s%s", names,
-                   opening->last_errno ? ": " : "",
-                   opening->last_errno ? strerror(opening->last_errno) : "");
+    return ct_fail(
+        err, ct_is_short(-opening->last_errno) ? -opening->last_errno : CTRUN_E_TIMEOUT,
+        "open group: no connection in time with %s%s%s", names,
+        opening->last_errno ? ": " : "",
+        opening->last_errno ? strerror(opening->last_errno) : "");
 }
 
 /* Continues all links whose due_ms has passed. */

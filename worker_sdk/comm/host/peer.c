@@ -60,23 +60,35 @@ static uint64_t find_net_id(void)
                        strlen(boot_id));
 }
 
+static const char alone[] = "alone/";
+
+void ct_peer_be_alone(struct ct_peer *peer)
+{
+    (void)ct_format(peer->host_id, sizeof peer->host_id, "%s%d", alone, peer->rank);
+}
+
+bool ct_peer_is_alone(const struct ct_peer *peer)
+{
+    return strncmp(peer->host_id, alone, sizeof alone - 1) == 0;
+}
+
 /* Two processes share memory when each may open the other's /proc/PID/fd: same kernel, pid and user
  * namespace, user and capabilities. /dev/shm must be the same, too, because containers use it to
  * show that they share memory. */
-static void find_host_id(char *dst, size_t size, int rank)
+static void find_host_id(struct ct_peer *peer)
 {
     char boot_id[BOOT_ID_MAX];
     struct stat shm = {0};
 
     read_boot_id(boot_id);
     (void)stat("/dev/shm", &shm);
-    (void)ct_format(dst, size, "%s/%lx:%lx/%lx/%lx/%u/%lx", boot_id,
-                    (unsigned long)shm.st_dev, (unsigned long)shm.st_ino,
+    (void)ct_format(peer->host_id, sizeof peer->host_id, "%s/%lx:%lx/%lx/%lx/%u/%lx",
+                    boot_id, (unsigned long)shm.st_dev, (unsigned long)shm.st_ino,
                     (unsigned long)namespace_id("/proc/self/ns/pid"),
                     (unsigned long)namespace_id("/proc/self/ns/user"), geteuid(),
                     (unsigned long)permitted_capabilities());
     if (!*boot_id || prctl(PR_GET_DUMPABLE) != 1) /* others may not open our memory */
-        (void)ct_format(dst, size, "alone/%d", rank);
+        ct_peer_be_alone(peer);
 }
 
 /* Not where the user forbids it, nor where the death of a member could not be noticed: a kernel or a
@@ -112,9 +124,9 @@ void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *
     if (setup->place->host_id)
         (void)ct_copy(peer->host_id, sizeof peer->host_id, setup->place->host_id);
     else if (setup->options->shm && may_share())
-        find_host_id(peer->host_id, sizeof peer->host_id, peer->rank);
+        find_host_id(peer);
     else
-        (void)ct_format(peer->host_id, sizeof peer->host_id, "alone/%d", peer->rank);
+        ct_peer_be_alone(peer);
 }
 
 void ct_peer_format(char *dst, const struct ct_peer *peer)

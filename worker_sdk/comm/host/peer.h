@@ -3,6 +3,7 @@
  * member. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -33,6 +34,9 @@ struct ct_peer {
 
 /* Fills in what this process knows about itself; not segment_fd and addrs. */
 void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *setup);
+/* A member that shares memory with no other one. */
+void ct_peer_be_alone(struct ct_peer *peer);
+bool ct_peer_is_alone(const struct ct_peer *peer);
 /* "rank 3 (pid 812 on node2)"; dst has CT_PEER_TEXT_MAX bytes. */
 void ct_peer_format(char *dst, const struct ct_peer *peer);
 /* Said of a member whose process is gone: it may have been killed, or have returned from main. */

@@ -498,9 +498,20 @@ TEST(wrong_arguments_are_refused)
     assert_null(group);
 }
 
-/* There is no descriptor left for the socket at which the others would connect. */
-static void cannot_listen(struct ct_group_place *place)
+/* The lowest descriptor that is free. */
+static rlim_t free_descriptor(void)
 {
+    const int fd = dup(STDERR_FILENO);
+
+    close(fd);
+    return (rlim_t)fd;
+}
+
+/* There are descriptors left for `spare` more, but not for the socket at which the others would connect,
+ * or for what connects the members. */
+static void lacks_descriptors(struct ct_group_place *place, rlim_t spare, int shm)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct rlimit limit, none;
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -508,14 +519,15 @@ static void cannot_listen(struct ct_group_place *place)
 
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     none = limit;
-    none.rlim_cur = 0;
+    none.rlim_cur = spare ? free_descriptor() + spare : 0;
+    options.shm = shm;
     CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    rc = ct_group_open(&group, place, NULL, &err);
+    rc = ct_group_open(&group, place, &options, &err);
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(rc == -EMFILE && !group);
 }
 
-/* The first two tries of rank 0 fail; the third one meets the others. */
+/* The first tries of rank 0 fail; the last one meets the others. */
 RANKS_TEST(a_refused_open_may_be_repeated, 2)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
@@ -529,7 +541,8 @@ RANKS_TEST(a_refused_open_may_be_repeated, 2)
     options.backend = NULL;
     options.timeout_ms = 20000;
     if (rank == 0)
-        cannot_listen(&place);
+        for (int spare = 0; spare < 8; spare++)
+            lacks_descriptors(&place, (rlim_t)spare % 4, spare / 4);
     CHECK_OK(ct_group_open(&group, &place, &options, &err));
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     ctrun_group_close(group);
