@@ -218,7 +218,11 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
         ddp->stream = ct_group_stream(group);
     rc = take_arguments(ddp, params, count, options, err);
     /* a rank that refuses takes the others along */
-    rc = ct_ddp_verify(group, ddp->params, ddp->param_count, &ddp->options, rc, err);
+    rc = ct_ddp_verify(group,
+                       &(struct ct_ddp_model){.params = ddp->params,
+                                              .count = ddp->param_count,
+                                              .ddp = &ddp->options},
+                       rc, err);
     if (rc < 0 || (rc = build(ddp, err)) < 0) {
         ctrun_ddp_destroy(ddp);
         return rc;

@@ -10,17 +10,36 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ddp/replicas.h"
 
+enum {
+    TEXT_BYTES = 192,
+    REFUSAL_BYTES = 512,
+    OPTIONS =
+        11, /* of these the first NUMBERS can be told; the others only whether they are equal */
+    NUMBERS = 8
+};
+
+static const char *const ddp_names[OPTIONS] = {"the option bucket_cap_bytes",
+                                               "the option first_bucket_bytes",
+                                               "the option find_unused",
+                                               "the option static_graph",
+                                               "the option divide_by_caller",
+                                               "the option reduce_dtype",
+                                               "the option small_last",
+                                               "the option shard_gradients",
+                                               "the option hook",
+                                               "the option powersgd",
+                                               "grad of the parameters"};
+static const char *const zero_names[OPTIONS] = {
+    "the option whole_params", [NUMBERS] = "the option ddp",
+    [OPTIONS - 1] = "grad of the parameters"};
+
 /* What each rank says about itself; compared word by word. */
 struct claim {
     int64_t refused; /* the code with which it refused its own arguments, 0: none */
     uint64_t no_init_sync;
     uint64_t count;
-    uint64_t options; /* digest */
-    uint64_t params;  /* digest of all */
-};
-
-enum {
-    TEXT_BYTES = 192
+    uint64_t params; /* digest of all */
+    uint64_t options[OPTIONS];
 };
 
 static uint64_t digest_u64(uint64_t digest, uint64_t value)
@@ -64,28 +83,40 @@ static bool has_own_memory(const struct ctrun_param *params, size_t count)
     return false;
 }
 
-static struct claim claim_make(const struct ctrun_param *params, size_t count,
-                               const struct ctrun_ddp_options *options, int local)
+static void claim_options(uint64_t values[OPTIONS], const struct ct_ddp_model *model)
 {
-    struct claim claim = {
-        .refused = local, .no_init_sync = options->no_init_sync, .count = count};
+    const struct ctrun_ddp_options *ddp = model->ddp;
+
+    values[OPTIONS - 1] = has_own_memory(model->params, model->count);
+    if (!ddp) {
+        values[0] = model->zero->whole_params;
+        values[NUMBERS] = model->zero->ddp != NULL;
+        return;
+    }
+    values[0] = ddp->bucket_cap_bytes;
+    values[1] = ddp->first_bucket_bytes;
+    values[2] = ddp->find_unused;
+    values[3] = ddp->static_graph;
+    values[4] = ddp->divide_by_caller;
+    values[5] = ddp->reduce_dtype;
+    values[6] = ddp->small_last;
+    values[7] = ddp->shard_gradients;
+    values[8] = ddp->hook != NULL;
+    values[9] = digest_powersgd(CT_HASH_START, ddp->powersgd);
+}
+
+static struct claim claim_make(const struct ct_ddp_model *model, int local)
+{
+    struct claim claim = {.refused = local,
+                          .no_init_sync = model->ddp && model->ddp->no_init_sync,
+                          .count = model->count};
 
     if (local < 0)
         return claim; /* nothing of ours can be trusted to be readable */
-    claim.options = digest_u64(CT_HASH_START, options->bucket_cap_bytes);
-    claim.options = digest_u64(claim.options, options->first_bucket_bytes);
-    claim.options = digest_u64(claim.options, options->find_unused);
-    claim.options = digest_u64(claim.options, options->static_graph);
-    claim.options = digest_u64(claim.options, options->divide_by_caller);
-    claim.options = digest_u64(claim.options, options->reduce_dtype);
-    claim.options = digest_u64(claim.options, options->hook != NULL);
-    claim.options = digest_u64(claim.options, options->small_last);
-    claim.options = digest_u64(claim.options, options->shard_gradients);
-    claim.options = digest_powersgd(claim.options, options->powersgd);
-    claim.options = digest_u64(claim.options, has_own_memory(params, count));
+    claim_options(claim.options, model);
     claim.params = CT_HASH_START;
-    for (size_t p = 0; p < count; p++)
-        claim.params = digest_u64(claim.params, digest_param(&params[p]));
+    for (size_t p = 0; p < model->count; p++)
+        claim.params = digest_u64(claim.params, digest_param(&model->params[p]));
     return claim;
 }
 
@@ -167,66 +198,97 @@ static int explain_counts(const struct claim *claims, int rank, int ranks,
         (unsigned long long)claims[other].count);
 }
 
+/* All ranks know that rank r has refused its arguments; it tells them why. `own` is its sentence. */
+static int explain_refusal(struct ctrun_group *group, const struct claim *claims, int r,
+                           const char *own, struct ctrun_error *err)
+{
+    char text[REFUSAL_BYTES] = "";
+    int rc;
+
+    (void)ct_copy(text, sizeof text, own);
+    rc = ctrun_broadcast(group, text, text, sizeof text, CTRUN_U8, r, NULL, err);
+    text[sizeof text - 1] = '\0';
+    return rc < 0 ? rc
+                  : ct_fail(err, CTRUN_E_MISMATCH, "rank %d failed (%s): %s", r,
+                            ct_error_name((int)claims[r].refused), text);
+}
+
+static int explain_options(const struct claim *claims, int r, bool is_ddp,
+                           struct ctrun_error *err)
+{
+    const char *const *names = is_ddp ? ddp_names : zero_names;
+    int i = 0;
+
+    while (claims[r].options[i] == claims[0].options[i])
+        i++;
+    if (i >= NUMBERS)
+        return ct_fail(err, CTRUN_E_MISMATCH, "%s differs between rank 0 and rank %d",
+                       names[i], r);
+    return ct_fail(err, CTRUN_E_MISMATCH, "%s is %llu on rank 0 and %llu on rank %d",
+                   names[i], (unsigned long long)claims[0].options[i],
+                   (unsigned long long)claims[r].options[i], r);
+}
+
 static int compare_claims(struct ctrun_group *group, const struct claim *claims,
-                          const struct ctrun_param *params, struct ctrun_error *err)
+                          const struct ct_ddp_model *model, struct ctrun_error *err)
 {
     int ranks = ctrun_group_size(group);
-    int rank = ctrun_group_rank(group);
     bool counts = true;
-    bool equal = true;
 
-    if (claims[rank].refused < 0)
-        return (int)claims[rank].refused; /* our own sentence is in err */
     for (int r = 0; r < ranks; r++) {
-        if (claims[r].refused < 0)
-            return ct_fail(err, CTRUN_E_MISMATCH,
-                           "ddp: rank %d failed (%s); its own message says why", r,
-                           ct_error_name((int)claims[r].refused));
         if (claims[r].no_init_sync != claims[0].no_init_sync)
             return ct_fail(err, CTRUN_E_MISMATCH,
                            "ddp: rank %d has the option no_init_sync, rank %d has not",
                            claims[0].no_init_sync ? 0 : r,
                            claims[0].no_init_sync ? r : 0);
         counts = counts && claims[r].count == claims[0].count;
-        equal = equal && memcmp(&claims[r], &claims[0], sizeof *claims) == 0;
     }
     if (claims[0].no_init_sync)
         return 0;
     if (!counts)
-        return explain_counts(claims, rank, ranks, err);
+        return explain_counts(claims, ctrun_group_rank(group), ranks, err);
     for (int r = 0; r < ranks; r++)
         if (claims[r].params != claims[0].params)
-            return explain_params(group, params, (size_t)claims[0].count, err);
-    for (int r = 0; !equal && r < ranks; r++)
-        if (claims[r].options != claims[0].options)
-            return ct_fail(
-                err, CTRUN_E_MISMATCH,
-                "DDP expects same model across all ranks, but rank %d was given "
-                "other bucket sizes or options than rank 0, or only one of the two was "
-                "given memory for gradients",
-                r);
+            return explain_params(group, model->params, (size_t)claims[0].count, err);
+    for (int r = 0; r < ranks; r++)
+        if (memcmp(claims[r].options, claims[0].options, sizeof claims->options) != 0) {
+            const int rc = explain_options(claims, r, model->ddp != NULL, err);
+
+            return model->ddp ? (ct_wrap(err, "ddp"), rc) : rc;
+        }
     return 0;
 }
 
-/* A rank that has refused its own arguments takes part all the same, with its code in the claim:
- * the others would wait for it until their deadline. Its sentence stays in err, so the gather's
- * own goes to `own`. */
-int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
-                  size_t count, const struct ctrun_ddp_options *options, int local,
-                  struct ctrun_error *err)
+static int find_refusal(const struct claim *claims, int ranks)
 {
-    struct claim mine = claim_make(params, count, options, local);
+    for (int r = 0; r < ranks; r++)
+        if (claims[r].refused < 0)
+            return r;
+    return -1;
+}
+
+/* A rank that has refused its own arguments takes part all the same, with its code in the claim:
+ * the others would wait for it until their deadline. Its sentence stays in err, so that of the others goes
+ * to `own`. */
+int ct_ddp_verify(struct ctrun_group *group, const struct ct_ddp_model *model,
+                  int local, struct ctrun_error *err)
+{
+    struct claim mine = claim_make(model, local);
     struct claim *claims;
     struct ctrun_error own;
-    int rc;
+    struct ctrun_error *const to = local < 0 ? &own : err;
+    int rc, refused;
 
     claims = ct_zalloc_array((size_t)ctrun_group_size(group), sizeof *claims);
     if (!claims)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
-    rc = ctrun_all_gather(group, &mine, claims, sizeof mine, CTRUN_U8, NULL,
-                          local < 0 ? &own : err);
-    if (rc == 0)
-        rc = compare_claims(group, claims, params, err);
+    rc = ctrun_all_gather(group, &mine, claims, sizeof mine, CTRUN_U8, NULL, to);
+    refused = rc == 0 ? find_refusal(claims, ctrun_group_size(group)) : -1;
+    if (refused >= 0)
+        rc = explain_refusal(group, claims, refused,
+                             local < 0 && err ? err->text : ctrun_strerror(local), to);
+    else if (rc == 0)
+        rc = compare_claims(group, claims, model, err);
     free(claims);
     return local < 0 ? local : rc;
 }

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks that all ranks train the same model. One small collective when they do; when not, every
- * rank fails with the same sentence, which names the first parameter that differs and the ranks. */
+ * rank fails with the same sentence, which names the first parameter or option that differs and the
+ * ranks. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
+/* What a rank was given; borrowed. */
+struct ct_ddp_model {
+    const struct ctrun_param *params;
+    size_t count;
+    /* One of the two. */
+    const struct ctrun_ddp_options *ddp;
+    const struct ctrun_zero_options *zero;
+};
+
 /* Collective, also on a rank with wrong arguments: `local` is this rank's own result of checking
  * its arguments (0, or a negative code whose sentence is in err) and makes all ranks fail.
- * CTRUN_E_MISMATCH when they differ, `local` where it is negative, or the group's failure. */
-int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
-                  size_t count, const struct ctrun_ddp_options *options, int local,
-                  struct ctrun_error *err);
+ * CTRUN_E_MISMATCH when they differ, and where another rank has refused its arguments, with that
+ * rank's sentence; `local` where it is negative; or the group's failure. */
+int ct_ddp_verify(struct ctrun_group *group, const struct ct_ddp_model *model,
+                  int local, struct ctrun_error *err);
 
 enum {
     CT_DDP_REPORT_BYTES = 384

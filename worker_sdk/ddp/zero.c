@@ -189,7 +189,6 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
                       const struct ctrun_zero_options *options, struct ctrun_error *err)
 {
     struct ctrun_zero_options own = CTRUN_ZERO_OPTIONS_INIT;
-    struct ctrun_ddp_options agreed = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_zero *zero;
     int own_rc, rc;
 
@@ -203,10 +202,10 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
     zero->group = group;
     zero->rank = (size_t)ctrun_group_rank(group);
     own_rc = take_arguments(zero, &own, params, count, options, err);
-    agreed.find_unused =
-        own.whole_params; /* stands for it where options are compared */
-    agreed.shard_gradients = own.ddp;
-    rc = ct_ddp_verify(group, zero->params, zero->count, &agreed, own_rc, err);
+    rc = ct_ddp_verify(group,
+                       &(struct ct_ddp_model){
+                           .params = zero->params, .count = zero->count, .zero = &own},
+                       own_rc, err);
     if (rc < 0 && own_rc == 0)
         ct_wrap(err, "zero");
     if (rc < 0 || (rc = build(zero, &own, err)) < 0) {

@@ -358,10 +358,9 @@ struct ctrun_group_options {
 
 /* Connects to the other members. Collective: every rank of the *world* calls it in the same
  * order (that of all its sessions), each time with the same ranks, as
- * torch.distributed.new_group(); on a rank that is no
- * member *out is NULL and the call returns 0; calls on a group that is NULL are -EINVAL. For the
- * groups {0, 1} and {2, 3} each of the four ranks makes two such calls, or one of
- * ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,
+ * torch.distributed.new_group(); on a rank that is no member *out is NULL and the call returns 0;
+ * calls on a group that is NULL are -EINVAL. For the groups {0, 1} and {2, 3} each of the four
+ * ranks makes two such calls, or one of ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,
  * naming the missing ranks, for which it may ask the store for four seconds more). The deadline is
  * the group's, not the session's. CTRUN_E_MISMATCH: the ranks passed different back ends, or
  * different ranks (nccl does not detect this; the host back end may miss it where no rank is in two
@@ -871,8 +870,9 @@ struct ctrun_ddp_options {
             CTRUN_F32, NULL, NULL, NULL, NULL, false, false, false, false              \
     }
 
-/* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that differs, on
- * every rank; the group lives), broadcasts rank 0's values, and lays out the gradient buckets.
+/* Checks that all ranks have the same parameters and options (CTRUN_E_MISMATCH names the first that
+ * differs, on every rank; where a rank's own arguments are wrong, it gets their error, and the others
+ * CTRUN_E_MISMATCH with its sentence; the group lives), broadcasts rank 0's values, and lays out the gradient buckets.
  * Collective, blocks. group is kept, options may be NULL. params is copied; what it points to is
  * kept. The buckets are memory of the group (ctrun_group_alloc()), unless the caller has its own
  * (ctrun_param.grad): a host group copies ordinary memory once more, but not memory of
@@ -1060,7 +1060,8 @@ CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_
  * thread at a time. Groups of the host only. */
 struct ctrun_fixed_sum; /* opaque */
 /* Of count elements, CTRUN_F32 or CTRUN_F64. 1 to 2^20 virtual ranks. Collective, blocks;
- * CTRUN_E_MISMATCH, on every rank, when not all give the same. group is kept; NULL: this process
+ * CTRUN_E_MISMATCH, on every rank, when not all give the same; where a rank's own arguments are
+ * wrong, it gets their error, and the others CTRUN_E_MISMATCH. group is kept; NULL: this process
  * alone. */
 CTRUN_API int ctrun_fixed_sum_create(struct ctrun_fixed_sum **out,
                                      struct ctrun_group *group, uint64_t virtual_ranks,
@@ -1227,7 +1228,8 @@ struct ctrun_zero_options {
     {                                                                                  \
         sizeof(struct ctrun_zero_options), false, NULL                                 \
     }
-/* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same. The params that
+/* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same, and for wrong
+ * arguments as ctrun_ddp_create(). The params that
  * have a gradient must have one dtype (CTRUN_E_UNSUPPORTED); the others belong to no rank. params
  * is copied, what it points to and group are kept. Takes as much memory as the parameters, unless
  * they stand one behind the other, may be split, and options.ddp is NULL. options may be NULL. */

@@ -393,6 +393,8 @@ WORLD_TEST(misuse_is_told, 2)
     options.whole_params = ctrun_group_rank(group) == 1;
     CHECK(ctrun_zero_create(&zero, group, model.params, 2, &options, &err) ==
           CTRUN_E_MISMATCH);
+    CHECK(strcmp(err.text,
+                 "zero: the option whole_params is 0 on rank 0 and 1 on rank 1") == 0);
     CHECK_OK(ctrun_zero_create(&zero, group, model.params, 2, NULL, &err));
     call.work = &work;
     CHECK(ctrun_zero_share(zero, &call, &err) == CTRUN_E_UNSUPPORTED);
