@@ -17,7 +17,7 @@ int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t 
         return ct_fail(err, -EINVAL, "metadata is NULL");
     for (size_t i = 0; i < count; i++) {
         const char *key = metadata[i].key;
-        bool is_taken = key && strcmp(key, CT_TENSOR_FILE_CRC_KEY) == 0;
+        bool is_taken = false;
 
         if (!key || !metadata[i].value)
             return ct_fail(err, -EINVAL, "metadata[%zu]: its key or its value is NULL",
@@ -25,6 +25,10 @@ int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t 
         if (!ct_is_utf8(key) || !ct_is_utf8(metadata[i].value))
             return ct_fail(err, -EINVAL,
                            "metadata[%zu]: its key or its value is not UTF-8", i);
+        if (strcmp(key, CT_TENSOR_FILE_CRC_KEY) == 0)
+            return ct_fail(err, -EINVAL,
+                           "metadata[%zu]: the key '%s' is reserved for the checksums",
+                           i, key);
         for (size_t j = 0; j < i; j++)
             is_taken = is_taken || strcmp(key, metadata[j].key) == 0;
         if (is_taken)

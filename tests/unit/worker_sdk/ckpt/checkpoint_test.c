@@ -401,6 +401,8 @@ TEST_AROUND(metadata_that_cannot_be_read_back_are_refused, setup, teardown)
             ctrun_checkpoint_save(folder->file, saved, SAVED, wrong[i], 2, &err),
             -EINVAL);
         assert_non_null(strstr(err.text, "metadata[1]"));
+        if (i == 3)
+            assert_non_null(strstr(err.text, "'ctrun.crc32c' is reserved"));
         assert_int_equal(ctrun_shards_save(shards, 1, saved, SAVED, wrong[i], 2, &err),
                          -EINVAL);
         assert_non_null(strstr(err.text, "metadata[1]"));
