@@ -94,8 +94,8 @@ static bool leaves_node(const struct ct_backend_setup *setup)
            setup->ranks[setup->size - 1] >= place->local_first + place->local_count;
 }
 
-static int check_ctas(const struct ctrun_group_options *options,
-                      struct ctrun_error *err)
+static int check_numbers(const struct ctrun_group_options *options,
+                         struct ctrun_error *err)
 {
     if (options->min_ctas < 0 || options->max_ctas < 0 ||
         (options->max_ctas && options->min_ctas > options->max_ctas))
@@ -103,6 +103,9 @@ static int check_ctas(const struct ctrun_group_options *options,
                        "open group: min_ctas is %d and max_ctas %d: must be 0 or more, "
                        "and min_ctas at most max_ctas",
                        options->min_ctas, options->max_ctas);
+    if (options->shm != 0 && options->shm != 1)
+        return ct_fail(err, -EINVAL, "open group: shm is %d: must be 0 or 1",
+                       options->shm);
     return 0;
 }
 
@@ -125,7 +128,7 @@ static int check_place(const struct ct_group_place *place,
                        "open group: rank_count is %zu: must be 1 to %d, the ranks of "
                        "the world",
                        options->rank_count, place->world_size);
-    return check_ctas(options, err);
+    return check_numbers(options, err);
 }
 
 static int find_backend(const struct ct_backend_ops **out, const char *name,
@@ -403,7 +406,7 @@ static int check_part(const struct ctrun_group *parent, int color,
 
     if (color == CTRUN_SPLIT_NONE)
         return 0;
-    if ((rc = check_ctas(options, err)) < 0 ||
+    if ((rc = check_numbers(options, err)) < 0 ||
         (rc = find_backend(&backend, options->backend, err)) < 0)
         return rc;
     return name_part(key, parent, parent->split_count + 1, color, err);

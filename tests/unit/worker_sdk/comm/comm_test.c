@@ -491,6 +491,10 @@ TEST(wrong_arguments_are_refused)
     options.backend = "smoke-signals";
     assert_int_equal(ct_group_open(&group, &place, &options, &err), -EINVAL);
     options.backend = NULL;
+    options.shm = 7;
+    assert_int_equal(ct_group_open(&group, &place, &options, &err), -EINVAL);
+    assert_string_equal(err.text, "open group: shm is 7: must be 0 or 1");
+    options.shm = 1;
     options.ranks = descending;
     options.rank_count = 2;
     place.world_size = 2;
