@@ -286,7 +286,8 @@ CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void *
                               size_t *length, struct ctrun_error *err);
 /* Adds delta to a decimal counter (0 when absent); *result, which may be NULL, is the new value.
  * Atomic. Reads the value as strtoll() does, like PyTorch's stores: "12x" is 12. CTRUN_E_PROTOCOL
- * when it begins with no number, or with one that does not fit. */
+ * when it begins with no number, or with one that does not fit. A sum that does not fit wraps around:
+ * INT64_MAX and 1 are INT64_MIN. */
 CTRUN_API int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
                               int64_t *result, struct ctrun_error *err);
 /* Waits until all `count` keys exist, for at most timeout_ms; then fails with CTRUN_E_TIMEOUT, and
@@ -356,11 +357,11 @@ struct ctrun_group_options {
         sizeof(struct ctrun_group_options), NULL, NULL, 0, 600000, 1, NULL, 0, 0       \
     }
 
-/* Connects to the other members. Collective: every rank of the *world* calls it in the same
- * order (that of all its sessions), each time with the same ranks, as
- * torch.distributed.new_group(); on a rank that is no member *out is NULL and the call returns 0;
- * calls on a group that is NULL are -EINVAL. For the groups {0, 1} and {2, 3} each of the four
- * ranks makes two such calls, or one of ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,
+/* Connects to the other members. Collective: every rank of the *world* calls it in the same order
+ * (that of all its sessions), each time with the same ranks, as torch.distributed.new_group(); on a
+ * rank that is no member *out is NULL and the call returns 0; calls on a group that is NULL are
+ * -EINVAL. For the groups {0, 1} and {2, 3} each of the four ranks makes two such calls, or one of
+ * ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,
  * naming the missing ranks, for which it may ask the store for four seconds more). The deadline is
  * the group's, not the session's. CTRUN_E_MISMATCH: the ranks passed different back ends, or
  * different ranks (nccl does not detect this; the host back end may miss it where no rank is in two
@@ -371,14 +372,16 @@ struct ctrun_group_options {
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
-/* Cuts `parent` into groups: members that pass the same color form one group, in the order of
- * their ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, which
- * may be only a part of the world. options as above, NULL: as parent's; its ranks are ignored.
- * Either group may be closed first. An error of this rank alone, in its arguments or its back end, is reported at once, and the
- * call may be repeated; meanwhile the others wait, and at their deadline parent ends. nccl: ncclCommSplit() does it, which needs no store, where all members have NCCL
- * 2.18.1 or newer, make their part with nccl on parent's device, and no CUDA graph has calls of parent.
- * Where a member fails meanwhile or is lost, parent ends on all members; else they would wait for it.
- * Under --survive=sdk a failure of one is CTRUN_E_ABORTED on the others. */
+/* Cuts `parent` into groups: members that pass the same color form one group, in the order of their
+ * ranks in parent (there is no key for another order); CTRUN_SPLIT_NONE: *out is NULL. Collective
+ * over parent's members, which may be only a part of the world. options as above, NULL: as
+ * parent's; its ranks are ignored. Either group may be closed first. An error of this rank alone,
+ * in its arguments or its back end, is reported at once, and the call may be repeated; meanwhile
+ * the others wait, and at their deadline parent ends. nccl: ncclCommSplit() does it, which needs no
+ * store, where all members have NCCL 2.18.1 or newer, make their part with nccl on parent's device,
+ * and no CUDA graph has calls of parent. Where a member fails meanwhile or is lost, parent ends on
+ * all members; else they would wait for it. Under --survive=sdk a failure of one is CTRUN_E_ABORTED
+ * on the others. */
 enum {
     CTRUN_SPLIT_NONE = -1
 };
@@ -656,12 +659,12 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
                             struct ctrun_error *err);
 
 /* Point to point: sends count elements from the data of one member to the data of another, both
- * borrowed for the call. Calls are matched by their order between the two; both give the same
- * count and dtype, else the receiver gets CTRUN_E_MISMATCH, and the sender at this call or at its
- * next one; so do both where one waits for the other, which is in a collective. Both block: a send
- * may wait for its receiver, and meanwhile stores what others send to us, up to 256 MiB from each,
- * so that all may send before they receive. Sends and receives in the background that were started
- * one after the other, with nothing else between them, run at the same time. */
+ * borrowed for the call; not to itself (-EINVAL). Calls are matched by their order between the two;
+ * both give the same count and dtype, else the receiver gets CTRUN_E_MISMATCH, and the sender at
+ * this call or at its next one; so do both where one waits for the other, which is in a collective.
+ * Both block: a send may wait for its receiver, and meanwhile stores what others send to us, up to
+ * 256 MiB from each, so that all may send before they receive. Sends and receives in the background
+ * that were started one after the other, with nothing else between them, run at the same time. */
 CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
                          enum ctrun_dtype dtype, int to,
                          const struct ctrun_call_options *options,
@@ -871,12 +874,12 @@ struct ctrun_ddp_options {
     }
 
 /* Checks that all ranks have the same parameters and options (CTRUN_E_MISMATCH names the first that
- * differs, on every rank; where a rank's own arguments are wrong, it gets their error, and the others
- * CTRUN_E_MISMATCH with its sentence; the group lives), broadcasts rank 0's values, and lays out the gradient buckets.
- * Collective, blocks. group is kept, options may be NULL. params is copied; what it points to is
- * kept. The buckets are memory of the group (ctrun_group_alloc()), unless the caller has its own
- * (ctrun_param.grad): a host group copies ordinary memory once more, but not memory of
- * ctrun_group_alloc(). -EINVAL: gradients that overlap. */
+ * differs, on every rank; where a rank's own arguments are wrong, it gets their error, and the
+ * others CTRUN_E_MISMATCH with its sentence; the group lives), broadcasts rank 0's values, and lays
+ * out the gradient buckets. Collective, blocks. group is kept, options may be NULL. params is
+ * copied; what it points to is kept. The buckets are memory of the group (ctrun_group_alloc()),
+ * unless the caller has its own (ctrun_param.grad): a host group copies ordinary memory once more,
+ * but not memory of ctrun_group_alloc(). -EINVAL: gradients that overlap. */
 CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                                const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options,
@@ -1229,10 +1232,10 @@ struct ctrun_zero_options {
         sizeof(struct ctrun_zero_options), false, NULL                                 \
     }
 /* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same, and for wrong
- * arguments as ctrun_ddp_create(). The params that
- * have a gradient must have one dtype (CTRUN_E_UNSUPPORTED); the others belong to no rank. params
- * is copied, what it points to and group are kept. Takes as much memory as the parameters, unless
- * they stand one behind the other, may be split, and options.ddp is NULL. options may be NULL. */
+ * arguments as ctrun_ddp_create(). The params that have a gradient must have one dtype
+ * (CTRUN_E_UNSUPPORTED); the others belong to no rank. params is copied, what it points to and
+ * group are kept. Takes as much memory as the parameters, unless they stand one behind the other,
+ * may be split, and options.ddp is NULL. options may be NULL. */
 CTRUN_API int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
                                 const struct ctrun_param *params, size_t count,
                                 const struct ctrun_zero_options *options,
