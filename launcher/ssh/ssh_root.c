@@ -47,7 +47,7 @@ struct root {
     bool gives_up_saving; /* hosts that still write are awaited no longer than others */
     bool has_named_saving;
     uint64_t saving_end_ms; /* by then they have written, or given up */
-    bool has_succeeded;
+    bool has_good_end;      /* a host has ended with 0; see has_succeeded() */
     int flaw; /* exit code of a run that has succeeded; 0: no host has another one */
     bool has_verdict; /* `code` is the run's own (SSH_ENDED) */
     int code;         /* of the first host that failed */
@@ -245,14 +245,45 @@ static void check_enough(struct root *root, uint32_t place, const char *what)
     send_all(root, SSH_SIGNAL, 0, SIGTERM, "");
 }
 
+/* A host is gone: goes on with the others, or ends the run if they are too few. `code`: CTRUN_E_*. */
+static void check_without(struct root *root, uint32_t place, int code, const char *what)
+{
+    if (root->state == ROOT_RUNNING)
+        check_enough(root, place, what);
+    else if (root->state == ROOT_CALLING || root->state == ROOT_STAGING)
+        check_called(root);
+    else if (place == root->server ||
+             count(root, SSH_HOST_READY) < root->options->min_nodes)
+        end(root, status_of(code));
+}
+
+/* The run has succeeded, and the other hosts end soon, too; before its first round only if it was over when they came. */
+static void on_good_end(struct root *root)
+{
+    root->has_good_end = true;
+    if (!root->is_ending &&
+        (root->has_started || count(root, SSH_HOST_READY) < root->options->min_nodes))
+        expect_end(root, root->options->grace_ms + SLACK_MS);
+}
+
 static void on_ended(struct root *root, const struct ssh_message *message)
 {
     char what[64];
 
+    if (root->state != ROOT_RUNNING) {
+        ssh_console_print(root->console, MESSAGES_ERROR,
+                          "error[E_PROTOCOL]: %s reports an end (%d) of what was not "
+                          "started there",
+                          host(root, message->host), message->code);
+        if (root->code == 0 &&
+            count(root, SSH_HOST_READY) + count(root, SSH_HOST_CALLED) <
+                root->options->min_nodes)
+            root->code = status_of(CTRUN_E_PROTOCOL);
+        check_without(root, message->host, CTRUN_E_PROTOCOL, "");
+        return;
+    }
     if (message->code == 0) {
-        root->has_succeeded = true; /* the other hosts end soon, too */
-        if (!root->is_ending)
-            expect_end(root, root->options->grace_ms + SLACK_MS);
+        on_good_end(root);
         return;
     }
     /* The run's code replaces the code of a host that left the run earlier. */
@@ -271,13 +302,7 @@ static void on_lost(struct root *root, const struct ssh_message *message)
         ssh_console_print(root->console, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
                           ct_error_name(message->code), host(root, message->host),
                           (int)message->length, (const char *)message->data);
-    if (root->state == ROOT_RUNNING)
-        check_enough(root, message->host, "was lost");
-    else if (root->state == ROOT_CALLING || root->state == ROOT_STAGING)
-        check_called(root);
-    else if (message->host == root->server ||
-             count(root, SSH_HOST_READY) < root->options->min_nodes)
-        end(root, status_of(message->code));
+    check_without(root, message->host, message->code, "was lost");
     if (root->code == 0 && count_live(root) == 0)
         root->code = CT_EXIT_RETRY;
 }
@@ -539,11 +564,21 @@ static int open_all(struct root *root, struct ctrun_error *err)
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
+/* Where no host has reported a round, the run was over before: then all hosts end with 0. */
+static bool has_succeeded(const struct root *root)
+{
+    return root->has_good_end &&
+           (root->has_started || count(root, SSH_HOST_ENDED) == root->job->total);
+}
+
 /* A failed host does not change the exit code if the run has succeeded without it; one that was
  * over --budget, or lost a checkpoint, does. */
 static int exit_code(const struct root *root)
 {
-    const int status = root->has_succeeded ? root->flaw : root->code;
+    const bool has_no_code = root->code == 0 && root->signal == 0;
+    const int status = has_succeeded(root) ? root->flaw
+                       : has_no_code       ? CT_EXIT_RETRY
+                                           : root->code;
     const struct exit_end how = {.signal = status ? 0 : root->signal, .status = status};
 
     return exit_status(&how, root->options->exit_style);

@@ -192,6 +192,44 @@ def test_a_host_that_has_left_does_not_decide_how_the_run_ends(box):
     assert run.wait() == 9, run
 
 
+LIAR = """#!/usr/bin/python3
+import os, struct, sys
+if sys.argv[1] != "liar":
+    os.execv({ssh!r}, [{ssh!r}, *sys.argv[1:]])
+JOB, GO, READY, WORDS, ENDED = 64, 66, 80, 84, 86
+def send(kind, code, data=b"", host=1):
+    body = struct.pack("<IiI", host, code, len(data)) + data
+    sys.stdout.buffer.write(b"\\xc7\\x52\\x08" + struct.pack("<BI", kind, len(body)) + body)
+    sys.stdout.buffer.flush()
+def wait_for(kind):
+    seen = None
+    while seen != kind:
+        seen, length = struct.unpack("<BI", sys.stdin.buffer.read(8)[3:])
+        sys.stdin.buffer.read(length)
+print("CTRUN-RELAY 4", flush=True)
+{script}
+sys.stdin.buffer.read()
+"""
+
+
+def run_with_liar(box, script, *words):
+    """The second host runs no ctrun: its ssh sends what `script` says."""
+    text = LIAR.format(ssh=fake_ssh.local(box), script=script)
+    return box.ctrun("--hosts=a,liar", f"--ssh={box.write('liar-ssh', text, 0o755)}", *words)
+
+
+@pytest.mark.parametrize("script, words, code, error", [
+    ("send(READY, 0); wait_for(JOB); send(ENDED, 0)", [], 1,
+     "E_PROTOCOL]: liar reports an end (0) of what was not started there"),
+    ("send(READY, 0); wait_for(GO); send(ENDED, 0)", ["--shutdown-timeout=1"],
+     75, "E_TIMEOUT]: a did not report its end in time"),
+])
+def test_a_host_whose_end_comes_before_any_round_makes_no_run_a_success(box, script, words, code, error):
+    done = run_with_liar(box, script, *words, *shell("echo started"))
+    assert done.code == code and "started" not in done.out and error in done.err, done
+    box.wait_gone()
+
+
 def test_a_long_list_is_a_tree_and_the_rest_of_a_dead_branch_is_called_from_above(box):
     done = run(box, "--hosts=n[1-4],bad,n[5-7]", "--nnodes=7:8", "--rdzv-conf=last_call_timeout=1",
                *shell('echo "$RANK/$WORLD_SIZE"'), env={"CTRUN_HOSTS_FANOUT": "2"})
