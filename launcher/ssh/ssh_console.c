@@ -164,9 +164,13 @@ void ssh_console_show(struct ssh_console *console, const struct ssh_message *mes
             show_output(console, message);
     } else if (ssh_message_dedup_is_new(console->dedup, message->host, message->data,
                                         message->length)) {
+        char text[SSH_DATA_MAX_BYTES + 1];
+
+        (void)ct_format(text, sizeof text, "%.*s", (int)message->length,
+                        (const char *)message->data);
+        ct_make_plain(text, true); /* a host may send what it wants */
         messages_stamp(stamp);
-        (void)ct_buf_printf(&err->source.queue, "%s", stamp);
-        (void)ct_buf_append(&err->source.queue, message->data, message->length);
+        (void)ct_buf_printf(&err->source.queue, "%s%s", stamp, text);
         push(console, err);
     }
 }

@@ -230,6 +230,12 @@ def test_a_host_whose_end_comes_before_any_round_makes_no_run_a_success(box, scr
     box.wait_gone()
 
 
+def test_a_message_of_a_host_cannot_steer_the_terminal(box):
+    done = run_with_liar(box, "send(READY, 0); send(WORDS, 1, b'ctrun: \\x1b[31mred\\x9b\\r\\n\\tnext: \\xc3\\xa4\\n'); sys.exit()",
+                         *shell("exit 0"))
+    assert "ctrun: ?[31mred??\n\tnext: \u00e4\n" in done.err, done
+
+
 def test_a_long_list_is_a_tree_and_the_rest_of_a_dead_branch_is_called_from_above(box):
     done = run(box, "--hosts=n[1-4],bad,n[5-7]", "--nnodes=7:8", "--rdzv-conf=last_call_timeout=1",
                *shell('echo "$RANK/$WORLD_SIZE"'), env={"CTRUN_HOSTS_FANOUT": "2"})
