@@ -2,6 +2,7 @@
 /* ctrunctl kv: the worker store of a run. The agent sends the store's address to the users whom it
  * serves; the rest is an ordinary client of the store. */
 #include <errno.h>
+#include <unistd.h>
 
 #include "launcher/ctl/ctl_run.h"
 #include "agent/error_file/json.h"
@@ -28,10 +29,22 @@ struct kv {
 
 /* ---- Printing ---------------------------------------------------------------------------- */
 
-static void print_value(const struct kv *kv, const char *key, const char *value,
+/* As a terminal may show it: any worker may have written the value. A NUL follows it. */
+static void make_plain(char *value, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (value[i] == '\0')
+            value[i] = '?';
+    ct_make_plain(value, true);
+}
+
+/* Changes the value. A pipe gets its bytes, a terminal no control characters. */
+static void print_value(const struct kv *kv, const char *key, char *value,
                         size_t length)
 {
     if (!kv->is_json) {
+        if (isatty(STDOUT_FILENO))
+            make_plain(value, length);
         (void)fwrite(value, 1, length, stdout);
         fputc('\n', stdout);
         return;

@@ -408,6 +408,16 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
     assert run.wait() == 0
 
 
+def test_kv_shows_a_terminal_no_control_character_of_a_value(box):
+    run = box.start_ctrun("--standalone", "sleep", "600")
+    box.wait_workers(1)
+    assert ctl(box, "kv", "set", "k", "\x1b]0;owned\x07\u00e4\n.").code == 0
+    assert ctl(box, "kv", "get", "k").out == "\x1b]0;owned\x07\u00e4\n.\n"
+    shown = box.run("script", "-qec", f"{ctrun.program('ctrunctl')} kv get k", "/dev/null")
+    assert shown.code == 0 and shown.out.replace("\r", "") == "?]0;owned?\u00e4\n.\n", shown
+    stop(box, run)
+
+
 def test_kv_says_that_there_is_no_store_between_rounds(box):
     """Not even if another program listens at the port of the last one."""
     run = box.start_ctrun("--max-restarts=1", "--restart-delay=300", "false")
