@@ -2,10 +2,12 @@
 /* ctrunctl kv: the worker store of a run. The agent sends the store's address to the users whom it
  * serves; the rest is an ordinary client of the store. */
 #include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "launcher/ctl/ctl_run.h"
 #include "agent/error_file/json.h"
+#include "rendezvous/net/peer_uid.h"
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
@@ -222,9 +224,39 @@ static bool has_worker(const struct json_status *status)
     return false;
 }
 
-static int open_store(struct ctrun_store **out, const struct json_status *status,
+/* root's request may go to a store of that user only: the status with the address is the user's, who could send root to the
+ * store of another one. The kernel knows who serves a port of this machine. */
+static int check_owner(const struct ctrun_store *store, uid_t uid,
+                       struct ctrun_error *err)
+{
+    struct ct_addr near = {.length = sizeof near.v6}, far = near;
+    uid_t owner;
+    int rc;
+
+    if (uid == getuid())
+        return 0;
+    rc = getsockname(ct_store_fd(store), &near.any, &near.length) < 0 ||
+                 getpeername(ct_store_fd(store), &far.any, &far.length) < 0
+             ? -errno
+             : peer_uid_find(&owner, &far, &near);
+    if (rc == 0 && owner == uid)
+        return 0;
+    if (rc == 0)
+        return ct_fail(err, -EPERM, "user %u serves the store, not user %u",
+                       (unsigned)owner, (unsigned)uid);
+    if (rc == -ENOENT)
+        return ct_fail(
+            err, -EPERM,
+            "the store is on another machine, so its user cannot be checked; "
+            "ask there, or as user %u",
+            (unsigned)uid);
+    return ct_fail(err, rc, "the user of the store is not known: %s", strerror(-rc));
+}
+
+static int open_store(struct ctrun_store **out, const struct ctl_run *run,
                       struct ctrun_error *err)
 {
+    const struct json_status *status = &run->status;
     const bool is_between = is_between_rounds(status);
     int rc;
 
@@ -236,12 +268,13 @@ static int open_store(struct ctrun_store **out, const struct json_status *status
         ct_store_set_timeout(*out, OPEN_MS);
     else if (is_between)
         ct_wrap(err, NO_STORE, status->state);
-    return rc;
+    return rc < 0 ? rc : check_owner(*out, run->uid, err);
 }
 
 static int run_action(const struct action *action, const struct ctl_call *call,
-                      const struct json_status *status, struct ctrun_error *err)
+                      const struct ctl_run *of, struct ctrun_error *err)
 {
+    const struct json_status *status = &of->status;
     struct kv kv = {.call = call, .is_json = ctl_value(call, "json") != NULL};
     int rc;
 
@@ -251,7 +284,7 @@ static int run_action(const struct action *action, const struct ctl_call *call,
         return ct_fail(err, -EAGAIN,
                        "run %s has no store yet: its first round has not begun",
                        status->run_id);
-    rc = open_store(&kv.store, status, err);
+    rc = open_store(&kv.store, of, err);
     if (rc == 0)
         rc = action->run(&kv, err);
     ctrun_store_close(kv.store);
@@ -266,7 +299,7 @@ static int run(const struct ctl_call *call)
     int code = CT_EXIT_OK;
 
     if (!action || ctl_runs_find_one(&runs, call, &err) < 0 ||
-        run_action(action, call, &runs.list[0].status, &err) < 0)
+        run_action(action, call, &runs.list[0], &err) < 0)
         code = ctl_fail(&err);
     ctl_runs_deinit(&runs);
     return code;

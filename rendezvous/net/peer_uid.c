@@ -107,11 +107,7 @@ static int ask(struct answer *out, const struct ct_addr *remote,
     return rc;
 }
 
-/* The user of the open socket that is bound to `remote` and connected to `local`. 0; -ENOENT: there
- * is none on this machine, or it has been closed; another negative errno: the kernel does not tell.
- * Costs some system calls and never waits. */
-static int find_uid(uid_t *out, const struct ct_addr *remote,
-                    const struct ct_addr *local)
+int peer_uid_find(uid_t *out, const struct ct_addr *remote, const struct ct_addr *local)
 {
     struct answer answer;
     const int rc = ask(&answer, remote, local);
@@ -131,7 +127,7 @@ unsigned long peer_inode_find(const struct ct_addr *remote, const struct ct_addr
 enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *local)
 {
     uid_t uid = 0;
-    const int rc = find_uid(&uid, remote, local);
+    const int rc = peer_uid_find(&uid, remote, local);
 
     if (rc == -ENOENT)
         return ct_nic_is_mine(remote) ? PEER_USER_GONE : PEER_USER_OURS;

@@ -5,6 +5,10 @@
 
 #include "worker_sdk/net/addr.h"
 
+/* The user of the open socket that is bound to `remote` and connected to `local`. 0; -ENOENT: there
+ * is none on this machine, or it has been closed; another negative errno: the kernel does not tell.
+ * Costs some system calls and never waits. */
+int peer_uid_find(uid_t *out, const struct ct_addr *remote, const struct ct_addr *local);
 /* The inode of that socket, as in the links of /proc/PID/fd; 0: not on this machine, or the kernel
  * does not tell. */
 unsigned long peer_inode_find(const struct ct_addr *remote,

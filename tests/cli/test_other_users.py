@@ -257,6 +257,50 @@ def test_root_stops_no_run_of_his_own_by_another_users_link(box):
     run.wait()
 
 
+@pytest.mark.parametrize("verb", [["list"], ["set", "k", "v"]])
+def test_root_is_sent_to_no_store_of_his_own_by_another_users_agent(box, verb):
+    run = box.start_ctrun("--standalone", "--store-access=any", "sleep", "600")
+    port = int(ctrun.environment(box.wait_workers(1)[0])["MASTER_PORT"])
+    lies = {"run_id": "job", "state": "running", "generation": 1, "master_addr": "127.0.0.1", "master_port": port}
+    answer = ask_as_root(box, "0", json.dumps(lies), "kv", *verb)
+    assert answer.code == 1 and not answer.out, answer
+    assert f"user 0 serves the store, not user {other_user.UID}" in answer.err, answer
+    assert box.run(sys.executable, "-c", COUNT_KEYS, str(port)).out == "0\n"
+    run.signal(15)
+    run.wait()
+
+
+SERVE = """
+import socket
+with socket.socket() as listener:
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    print(listener.getsockname()[1], flush=True)
+    client = listener.accept()[0]
+    client.settimeout(60)
+    seen = b""
+    while True:
+        seen += client.recv(1000)
+        if seen[:6].endswith(b"\\x0d") and len(seen) >= 10:
+            client.sendall(seen[6:10])
+            seen = seen[:5] + seen[10:]
+        if seen[5:6] == b"\\x11":
+            client.sendall(bytes(8))
+            break
+    client.recv(1000)
+"""
+
+
+def test_root_uses_the_store_that_the_named_user_serves(box):
+    store = other_user.start(box, SERVE)
+    ctrun.wait_until(lambda: store.out.endswith("\n"), lambda: str(store))
+    status = {"run_id": "job", "state": "running", "generation": 1, "master_addr": "127.0.0.1",
+              "master_port": int(store.out)}
+    answer = ask_as_root(box, "0", json.dumps(status), "kv", "list")
+    assert answer.code == 0 and not answer.out + answer.err, answer
+    assert store.wait() == 0, store
+
+
 LOOK = """
 import os, sys
 for path in sys.argv[1:]:

@@ -73,6 +73,11 @@ void ct_store_set_timeout(struct ctrun_store *store, uint64_t timeout_ms)
     store->timeout_ms = timeout_ms;
 }
 
+int ct_store_fd(const struct ctrun_store *store)
+{
+    return store->fd;
+}
+
 bool ct_store_has_ended(const struct ctrun_store *store)
 {
     return store->fd < 0;

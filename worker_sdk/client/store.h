@@ -28,6 +28,8 @@
 int ct_store_connect(struct ctrun_store **out, const char *host, int port,
                      uint64_t timeout_ms, struct ctrun_error *err);
 void ct_store_set_timeout(struct ctrun_store *store, uint64_t timeout_ms);
+/* The connection; borrowed; -1: it has ended. */
+int ct_store_fd(const struct ctrun_store *store);
 /* True when all calls fail with -EPIPE. */
 bool ct_store_has_ended(const struct ctrun_store *store);
 /* True when the server speaks the protocol of torch >= 2.2. */
