@@ -47,12 +47,12 @@ TEST(proofs_have_their_golden_bytes)
         size_t length;
         const char *agent, *server;
     } golden[] = {
-        {0x0b, 20, "9637a3b96fa2346ae75ad01567adc67a637d6a6003a76ebbdb96978de3147abc",
-         "175297d5fb9ccb2d87b695a7f64fe17dbde62f87d54eb63ae21fc94188fffdf9"},
-        {0, 4, "df6c212a43caa293e58da4bd99d2e472fc4214e60b62c53c21d2136941aa9e63",
-         "faf91d40c4d5d43bf55fa98e95cf33022e15d8e19fe3a7b767bf997764e9cf57"},
-        {0xaa, 131, "0c48cb4a90200724e354813df0b3762d6d711db609d97909618d024afe28823d",
-         "af86f2edf1f0fc617ffbecf0a0fd0d9a3e7ed4e25348d31c7b8ba0fd657f7ce3"},
+        {0x0b, 20, "40fc35b50e79e9a6ce0c5f458339a290243b7ee9f0eb7bf2ccf9c0cc033c8398",
+         "e6d2d4c511d59cddb534259dbfe3b9747223c605fd0598e78c3186d209a6f12f"},
+        {0, 4, "1f90fa5746d48d6626c5eae1632ba7575cea9cbb5e7bc595197b4efa9395d74c",
+         "aa3c12089ea0635af7bbe88c37fcf1d049270c72bdb230dd9943603d90d14834"},
+        {0xaa, 131, "bfaad3059762b4eb89ef7cf069bdfa8cb15c660ff66dd1b35da6d30c4445067c",
+         "6197fb3a8ab8b72deea8e49e88149327950e7a393db7eb6888186728edf35407"},
     };
 
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
