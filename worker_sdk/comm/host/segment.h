@@ -68,6 +68,8 @@ struct ct_shm_member {
     _Atomic uint32_t has_left;
     uint64_t cpus[16];      /* its affinity mask: 1024 processors */
     _Atomic uint32_t looks; /* grows in each slice of a wait of the program */
+    /* Of that wait: its call, and 1 + the first member that it needs; 0: there is none. */
+    _Atomic uint32_t waits_in, waits_for;
     /* Pieces of its slice that were ever claimed, and finished, by any member: see host_shm.c. */
     _Alignas(CT_LINE) _Atomic uint64_t claimed;
     _Alignas(CT_LINE) _Atomic uint64_t finished;

@@ -66,13 +66,43 @@ void ct_segment_wake(struct ct_segment *segment, int member)
         ct_segment_ring(segment, member);
 }
 
-/* Names the members for which is_named() holds: "rank 1 (pid 12 on a), rank 3 (...)". */
+/* For the others' messages, if they reach their deadline. */
+static void show_wait(struct ct_segment *segment, const struct ct_wait *wait)
+{
+    struct ct_shm_member *self = &segment->members[segment->me];
+    int i = 0;
+
+    while (i < segment->size &&
+           (i == segment->me || !wait->is_awaited(segment, wait, i)))
+        i++;
+    atomic_store(&self->waits_in, wait->call ? (uint32_t)wait->call->kind : 0);
+    atomic_store(&self->waits_for, i < segment->size ? (uint32_t)i + 1 : 0);
+}
+
+/* " in recv, which waits for rank 0", or nothing. */
+static void format_wait(char *dst, size_t size, const struct ct_segment *segment,
+                        int member)
+{
+    const uint32_t in = segment->members
+                            ? atomic_load(&segment->members[member].waits_in)
+                            : 0;
+    const uint32_t other = in ? atomic_load(&segment->members[member].waits_for) : 0;
+
+    dst[0] = '\0';
+    if (other && other <= (uint32_t)segment->size)
+        (void)ct_format(dst, size, " in %s, which waits for rank %d",
+                        ct_call_name((enum ct_call_kind)in),
+                        segment->peers[other - 1]->rank);
+}
+
+/* Names the members for which is_named() holds: "rank 1 (pid 12 on a), rank 3 (...)", and for whom these wait
+ * themselves. */
 static void format_members(char *dst, size_t size, const struct ct_segment *segment,
                            const struct ct_wait *wait,
                            bool (*is_named)(const struct ct_segment *segment,
                                             const struct ct_wait *wait, int member))
 {
-    char who[CT_PEER_TEXT_MAX];
+    char who[CT_PEER_TEXT_MAX], waits[80];
     size_t used = 0;
 
     dst[0] = '\0';
@@ -80,7 +110,9 @@ static void format_members(char *dst, size_t size, const struct ct_segment *segm
         if (i == segment->me || !is_named(segment, wait, i))
             continue;
         ct_peer_format(who, segment->peers[i]);
-        int n = ct_format(dst + used, size - used, "%s%s", used ? ", " : "", who);
+        format_wait(waits, sizeof waits, segment, i);
+        int n = ct_format(dst + used, size - used, "%s%s%s", used ? ", " : "", who,
+                          waits);
         if (n < 0)
             return; /* further names are left out */
         used += (size_t)n;
@@ -313,6 +345,7 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
 {
     struct ct_shm_member *self = segment->members ? &segment->members[segment->me]
                                                   : NULL;
+    bool has_slept = false;
     int rc = 0;
 
     if (wait_awake(segment, wait))
@@ -323,6 +356,9 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
             atomic_fetch_or(&self->sleepers, CT_SLEEPER_CALL);
         if (wait->is_met(segment, wait))
             break;
+        if (self && has_slept)
+            show_wait(segment, wait);
+        has_slept = true;
         if ((rc = look_around(segment, wait, err)) == 0) {
             sleep_a_slice(segment, wait, bell);
         } else if (wait->is_met(segment, wait)) {
@@ -330,8 +366,12 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
             break;
         }
     }
-    if (self)
+    if (self) {
         atomic_fetch_and(&self->sleepers, ~(uint32_t)CT_SLEEPER_CALL);
+        if (rc ==
+            0) /* else the group has failed, and the others may reach their deadlines, too */
+            atomic_store(&self->waits_in, 0);
+    }
     return rc;
 }
 

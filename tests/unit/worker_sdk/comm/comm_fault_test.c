@@ -306,6 +306,35 @@ WIRES_TEST(a_message_against_a_collective_is_a_mismatch_at_once, 5)
     return 0;
 }
 
+/* Each receives before it sends, with a barrier between: who is named is no more the cause than the others. */
+static int receive_first(int rank, void *context)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    float x;
+    int rc;
+
+    options.work = &work;
+    options.timeout_ms = SHORT_MS;
+    CHECK_OK(ctrun_recv(group, &x, 1, CTRUN_F32, (rank + 1) % SIZE, &options, &err));
+    CHECK(ctrun_barrier(group, NULL, &err) == CTRUN_E_TIMEOUT);
+    rc = ctrun_work_wait(work, &err);
+    check_failure(rc, CTRUN_E_TIMEOUT, &err,
+                  "recv of 1 f32: no answer in time from: rank ");
+    check_failure(rc, CTRUN_E_TIMEOUT, &err, " in recv, which waits for rank ");
+    ctrun_group_close(group);
+    return 0;
+}
+
+TEST(a_rank_that_waits_itself_is_said_to_wait)
+{
+    struct scene scene = {WIRE_SHM, 0};
+
+    assert_int_equal(ranks_run(SIZE, receive_first, &scene), 0);
+}
+
 static int different_blocks(int rank, void *context)
 {
     struct ctrun_group *group = open_together(rank, context);
