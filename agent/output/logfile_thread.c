@@ -18,7 +18,8 @@ static int open_target(struct logfile_target *target)
     struct stat status = {0};
 
     target->fd = open(target->path,
-                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | fresh,
+                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY |
+                          O_NOFOLLOW | fresh,
                       0600);
     if (target->appends && target->fd >= 0)
         (void)fstat(target->fd, &status); /* size unknown: treat the file as new */
@@ -82,13 +83,15 @@ static int write_taken(struct logfile_writer *writer, struct logfile_target *tar
 
 static void report_broken(struct logfile_writer *writer, const char *path, int rc)
 {
-    ct_event_emit("log_file_lost", CT_STR("path", path), CT_STR("why", strerror(-rc)));
+    const char *why = rc == -ELOOP ? "it is a symbolic link" : strerror(-rc);
+
+    ct_event_emit("log_file_lost", CT_STR("path", path), CT_STR("why", why));
     if (writer->lost_count++ > 0)
-        ct_info("log file %s: %s", path, strerror(-rc));
+        ct_info("log file %s: %s", path, why);
     else
         ct_warn(
             "log file %s: %s; workers keep running, but nothing more is written to it",
-            path, strerror(-rc));
+            path, why);
 }
 
 void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *target)

@@ -16,6 +16,7 @@
 #include "agent/watch/live_stack.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
@@ -119,6 +120,19 @@ static void write_process(int to, const struct stacks_target *target)
     dprintf(to, "\n");
 }
 
+/* Not through a link, which others may have left in the log directory. A descriptor or -1. */
+static int create_file(const char *path, int flags)
+{
+    const int fd = open(
+        path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+
+    if (fd < 0)
+        ct_warn("%s: %s", path,
+                errno == ELOOP ? "it is a symbolic link; nothing is written to it"
+                               : strerror(errno));
+    return fd;
+}
+
 static void write_dump(const struct stacks_target *target)
 {
     const char *slash = strrchr(target->path, '/');
@@ -129,9 +143,8 @@ static void write_dump(const struct stacks_target *target)
         ct_format(path, sizeof path, "%.*s/flight_recorder.json",
                   (int)(slash - target->path), target->path) < 0)
         return;
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return; /* if this fails, stack.txt fails, too, and that is reported */
+    if ((fd = create_file(path, 0)) < 0)
+        return;
     dprintf(fd, "%s\n", target->dump);
     close(fd);
 }
@@ -141,8 +154,7 @@ static void write_facts(void *context)
     struct stacks_job *job = context;
 
     for (int i = 0; i < job->count; i++) {
-        job->fds[i] = open(job->targets[i].path,
-                           O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+        job->fds[i] = create_file(job->targets[i].path, O_APPEND);
         if (job->fds[i] >= 0) {
             write_process(job->fds[i], &job->targets[i]);
             write_dump(&job->targets[i]);

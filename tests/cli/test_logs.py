@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where output goes: files, tee, prefixes, filters."""
+import json
 import os
 import pathlib
 import re
@@ -107,6 +108,26 @@ def test_filters_collect_no_line_of_a_rank_that_is_not_shown(box):
                     "--nproc-per-node=2", "sh", "-c", "echo an apple")
     assert run.code == 0
     assert logs(box)["attempt_0/filtered_stdout.log"] == "[default1]:an apple\n"
+
+
+LINKS = """
+folder=$(dirname "$TORCHELASTIC_ERROR_FILE")
+[ "$CTRUN_ROLE_RESTART_COUNT" = 1 ] && echo text && exit 0
+ln -s "$PRECIOUS" "$folder/../../summary.json.new"
+ln -sf "$PRECIOUS" "$folder/stdout.log"
+exit 5
+"""
+
+
+def test_no_file_is_written_through_a_link_in_the_log_directory(box):
+    """Who may write there may have left it: it leads to any file of the user who starts the run."""
+    box.write("precious", "kept")
+    run = box.ctrun("--log-dir=D", "-r3", "--role", f"w=1:sh -c '{LINKS}'", "--role-restarts=w=1",
+                    env={"PRECIOUS": str(box.path("precious"))})
+    assert run.code == 0 and box.path("precious").read_text() == "kept", run
+    assert run.err.count("stdout.log: it is a symbolic link; workers keep running, but nothing more") == 1, run
+    [summary] = box.path("D").glob("*/summary.json")
+    assert not summary.is_symlink() and json.loads(summary.read_text())["exit_code"] == 0
 
 
 def test_a_log_directory_that_cannot_be_made_is_told_with_the_remedy(box):

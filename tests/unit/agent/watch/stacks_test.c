@@ -41,9 +41,12 @@ static int save(struct stacks *stacks, const char *path)
     int saved = -1;
 
     assert_non_null(target);
-    *target = (struct stacks_target){.pid = getpid(), .rank = 3};
+    *target = (struct stacks_target){
+        .pid = getpid(), .rank = 3, .dump = ct_strdup("dump")};
     (void)ct_copy(target->path, sizeof target->path, path);
     stacks_save(stacks, target, 1, on_done, &saved);
+    if (saved == 0)
+        return saved;
     assert_true(ct_small_file_read(text, sizeof text, path) > 0);
     (void)ct_format(label, sizeof label, "rank 3 pid %d\n", (int)getpid());
     assert_true(ct_starts_with(text, label));
@@ -51,9 +54,9 @@ static int save(struct stacks *stacks, const char *path)
     return saved;
 }
 
-TEST(what_proc_says_is_saved_though_frames_cannot_be_read)
+TEST(what_proc_says_is_saved_though_frames_cannot_be_read_and_through_no_link)
 {
-    char folder[] = "/tmp/ctrun-stacks-XXXXXX", path[64];
+    char folder[] = "/tmp/ctrun-stacks-XXXXXX", path[64], dump[64], made[64];
     struct stacks *stacks;
     struct loop *loop;
 
@@ -62,12 +65,21 @@ TEST(what_proc_says_is_saved_though_frames_cannot_be_read)
     (void)ct_format(path, sizeof path, "%s/stack.txt", folder);
     assert_int_equal(loop_create(&loop), 0);
     assert_int_equal(stacks_create(&stacks, loop), 0);
+    (void)ct_format(dump, sizeof dump, "%s/flight_recorder.json", folder);
+    (void)ct_format(made, sizeof made, "%s/made", folder);
+    assert_int_equal(symlink("made", path), 0);
+    assert_int_equal(symlink("made", dump), 0);
+    assert_int_equal(save(stacks, path), 0); /* not through a link */
+    assert_int_equal(unlink(path), 0);
     assert_int_equal(save(stacks, path), 1);
+    assert_int_equal(access(made, F_OK), -1);
+    assert_int_equal(unlink(dump), 0);
     assert_int_equal(save(stacks, path),
                      1); /* the thread of the first one hangs still */
     assert_int_equal(write(hung[1], "", 1), 1);
     stacks_destroy(stacks);
     loop_run(loop);
     assert_int_equal(loop_destroy(loop), 0);
+    assert_int_equal(unlink(dump), 0);
     assert_int_equal(rmdir(folder), 0);
 }
