@@ -2,7 +2,8 @@
 /* Nodes that have connected and are absent: when they were last seen, and why they are absent. For
  * messages.
  *
- * Keeps the first CONTACTS_MAX and counts the rest, as a client may invent any number of names.
+ * Keeps the first CONTACTS_MAX and counts the rest, as a client may invent any number of names. A client that has proven
+ * nothing has one entry per address, which makes room for a node that has.
  * Pure. */
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/wire/message.h"
 
 enum {
@@ -19,7 +21,8 @@ enum {
 
 struct contact {
     char host[CT_HOST_MAX];
-    char why[CONTACTS_WHY_MAX]; /* "refused: E_AUTH, ..." */
+    char address[CT_ADDR_TEXT_MAX]; /* where it has proven nothing; else empty */
+    char why[CONTACTS_WHY_MAX];     /* "refused: E_AUTH, ..." */
     uint64_t at_ms;
     bool is_explained; /* with the reason while the run waits, too */
 };
@@ -30,9 +33,10 @@ struct contacts {
     struct contact list[CONTACTS_MAX];
 };
 
-/* For a host that is known already the last contact counts. */
-void contacts_note(struct contacts *contacts, const char *host, const char *why,
-                   bool is_explained, uint64_t now_ms);
+/* For a host, or an address, that is known already the last contact counts. address: of a client that has proven nothing;
+ * else NULL. */
+void contacts_note(struct contacts *contacts, const char *host, const char *address,
+                   const char *why, bool is_explained, uint64_t now_ms);
 void contacts_remove(struct contacts *contacts, const char *host);
 /* NULL: none. Borrowed until the next change. */
 const struct contact *contacts_find(const struct contacts *contacts, const char *host);

@@ -319,9 +319,9 @@ int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms);
 const struct member *round_find_unsure(const struct round *round);
 /* When the round needs a ROUND_TICK; UINT64_MAX: never. */
 uint64_t round_next_ms(const struct round *round);
-/* Notes that a node of this name was refused before it was a member, for messages. */
-void round_note_refused(struct round *round, const char *host, int code,
-                        uint64_t now_ms);
+/* Notes that a node of this name was refused before it was a member, for messages. address: see contacts_note(). */
+void round_note_refused(struct round *round, const char *host, const char *address,
+                        int code, uint64_t now_ms);
 const char *round_state_name(enum round_state state);
 /* The START of a member of this world. */
 void round_copy_start(struct ct_start *out, const struct round *round,

@@ -11,13 +11,13 @@ enum {
 void round_note_absent(struct round *round, const char *host, const char *why,
                        bool is_explained, uint64_t now_ms)
 {
-    contacts_note(&round->contacts, host, why, is_explained, now_ms);
+    contacts_note(&round->contacts, host, NULL, why, is_explained, now_ms);
     if (round->state == ROUND_FORMING)
         round_announce(round, now_ms);
 }
 
-void round_note_refused(struct round *round, const char *host, int code,
-                        uint64_t now_ms)
+void round_note_refused(struct round *round, const char *host, const char *address,
+                        int code, uint64_t now_ms)
 {
     static const struct {
         int code;
@@ -37,7 +37,9 @@ void round_note_refused(struct round *round, const char *host, int code,
     (void)ct_format(why, sizeof why, "refused with %s%s%s", ct_error_name(code),
                     i < sizeof reasons / sizeof *reasons ? ": " : "",
                     i < sizeof reasons / sizeof *reasons ? reasons[i].text : "");
-    round_note_absent(round, host, why, true, now_ms);
+    contacts_note(&round->contacts, host, address, why, true, now_ms);
+    if (round->state == ROUND_FORMING)
+        round_announce(round, now_ms);
 }
 
 static bool is_here(const struct round *round, const char *host)
@@ -108,6 +110,18 @@ static void add_name(char *dst, size_t size, const char *name, const char *why)
                          why ? why : "", why ? ")" : ""); /* cut is fine */
 }
 
+static void add_explained(char *dst, size_t size, const struct round *round,
+                          bool is_proven)
+{
+    for (size_t i = 0; i < round->contacts.count; i++) {
+        const struct contact *contact = &round->contacts.list[i];
+
+        if (contact->is_explained && is_proven == !contact->address[0])
+            add_name(dst, size, contact->host, contact->why);
+    }
+}
+
+/* Clients that have proven nothing come last: they cannot push out the nodes of the run. */
 void round_format_absent(const struct round *round, char *dst, size_t size)
 {
     const size_t expected = count_expected(round);
@@ -120,10 +134,7 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
         if (round_is_missing_survivor(round->members.list[i]))
             host_list_add(&away, round->members.list[i]->link.host);
     host_list_format(&away, dst, size);
-    for (size_t i = 0; i < round->contacts.count; i++)
-        if (round->contacts.list[i].is_explained)
-            add_name(dst, size, round->contacts.list[i].host,
-                     round->contacts.list[i].why);
+    add_explained(dst, size, round, true);
     for (size_t i = 0; i < expected; i++)
         if (format_tasks(round, i, tasks, sizeof tasks))
             add_name(dst, size, round->settings.expected[i], tasks);
@@ -132,6 +143,7 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
     host_list_format(&unknown, names, sizeof names);
     if (names[0])
         add_name(dst, size, names, "never connected");
+    add_explained(dst, size, round, false);
 }
 
 /* ---- The table ---------------------------------------------------------------------------- */
@@ -172,6 +184,24 @@ static void add(struct table *table, const char *host, const char *what)
         table->left_out++;
 }
 
+static void add_contacts(struct table *table, const struct round *round, bool is_proven,
+                         uint64_t now_ms)
+{
+    char what[CONTACTS_WHY_MAX + 48];
+
+    for (size_t i = 0; i < round->contacts.count; i++) {
+        const struct contact *contact = &round->contacts.list[i];
+        bool is_listed = is_proven != !contact->address[0];
+
+        for (size_t k = 0; k < round->missing.count && !is_listed; k++)
+            is_listed = strcmp(round->missing.hosts[k], contact->host) == 0;
+        describe_contact(what, sizeof what, contact, now_ms);
+        if (!is_listed)
+            add(table, contact->host, what);
+    }
+}
+
+/* As in round_format_absent(). */
 static void add_rows(struct table *table, const struct round *round, uint64_t now_ms)
 {
     const size_t expected = count_expected(round);
@@ -183,21 +213,13 @@ static void add_rows(struct table *table, const struct round *round, uint64_t no
                          now_ms);
         add(table, round->missing.hosts[i], what);
     }
-    for (size_t i = 0; i < round->contacts.count; i++) {
-        const struct contact *contact = &round->contacts.list[i];
-        bool is_listed = false;
-
-        for (size_t k = 0; k < round->missing.count && !is_listed; k++)
-            is_listed = strcmp(round->missing.hosts[k], contact->host) == 0;
-        describe_contact(what, sizeof what, contact, now_ms);
-        if (!is_listed)
-            add(table, contact->host, what);
-    }
+    add_contacts(table, round, true, now_ms);
     for (size_t i = 0; i < expected; i++)
         if (format_tasks(round, i, what, sizeof what))
             add(table, round->settings.expected[i], what);
         else if (never_came(round, round->settings.expected[i]))
             add(table, round->settings.expected[i], "never connected");
+    add_contacts(table, round, false, now_ms);
 }
 
 /* Adds the number of nodes (or tasks) whose names are not known. */

@@ -116,7 +116,7 @@ void round_refuse(struct round *round, struct member *member, int code,
     round->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
     (void)ct_copy(round->refuse.text, sizeof round->refuse.text,
                   text); /* our own words */
-    round_note_refused(round, member->link.host, code, now_ms);
+    round_note_refused(round, member->link.host, NULL, code, now_ms);
     round_push_to(round, ROUND_SEND_REFUSE, member);
     round_lose(round, member, text, now_ms);
 }

@@ -402,7 +402,7 @@ static void note_leaver(struct round *round, const struct member *member,
 
     (void)ct_format(why, sizeof why, "it has left%s%s", *reason ? ": " : "",
                     reason); /* cut is fine */
-    contacts_note(&round->contacts, member->link.host, why, true, now_ms);
+    contacts_note(&round->contacts, member->link.host, NULL, why, true, now_ms);
 }
 
 static void on_leave(struct round *round, struct member *member,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/entrance.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -15,18 +16,27 @@
 
 /* ---- Refused ----------------------------------------------------------------------------- */
 
-/* An agent that has proven nothing is named by its address. */
-static void format_name(char *dst, size_t size, const struct peer *peer, int code)
+/* The name that it gives itself, for a line of its own: no sentence, no address. */
+static void format_claim(char *dst, size_t size, const char *host)
 {
-    char address[CT_ADDR_TEXT_MAX];
+    (void)ct_format(dst, size, "%.64s", host);
+    for (char *at = dst; *at; at++)
+        if (!isalnum((unsigned char)*at) && !strchr(".-_", *at))
+            *at = '?';
+}
+
+/* An agent that has proven nothing is named, and noted, by its address. */
+static void note_refused(struct peer *peer, struct run *run, int code)
+{
+    char address[CT_ADDR_TEXT_MAX], claim[65], name[CT_HOST_MAX];
+    const bool has_name = peer->host[0] && code != CTRUN_E_AUTH;
 
     ct_addr_format_host(address, &peer->conn->remote);
-    if (peer->host[0] && code != CTRUN_E_AUTH)
-        (void)ct_copy(dst, size, peer->host);
-    else
-        (void)ct_format(dst, size, "%s%s%.64s%s", address,
-                        peer->host[0] ? " (calls itself " : "", peer->host,
-                        peer->host[0] ? ")" : "");
+    format_claim(claim, sizeof claim, peer->host);
+    (void)ct_format(name, sizeof name, claim[0] ? "%s (calls itself %s)" : "%s",
+                    address, claim);
+    round_note_refused(run->round, has_name ? peer->host : name,
+                       has_name ? NULL : address, code, ct_now_ms());
 }
 
 /* Refuses an agent that wants to be a member; WAITING tells the nodes that wait for it. The timer
@@ -36,11 +46,9 @@ void entrance_turn_away(struct peer *peer, int code, const char *text)
 {
     const char *run_id = peer->dispatch->only_run_id;
     struct run *run = run_id ? run_find(&peer->dispatch->runs, run_id) : NULL;
-    char name[CT_HOST_MAX];
 
     if (run && !peer->is_probe) {
-        format_name(name, sizeof name, peer, code);
-        round_note_refused(run->round, name, code, ct_now_ms());
+        note_refused(peer, run, code);
         run_arm_timer(run);
     }
     peer_refuse(peer, code, text);

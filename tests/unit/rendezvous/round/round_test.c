@@ -2601,11 +2601,12 @@ ROUND_TEST(who_is_absent_is_a_table)
     add(round, 2, 1000);
     join(round, 2, 1000);
     gone(round, 2, 3000);
-    round_note_refused(round, "10.0.0.9\n(calls itself n3)", CTRUN_E_AUTH, 5000);
+    round_note_refused(round, "10.0.0.9\n(calls itself n3)", "10.0.0.9", CTRUN_E_AUTH,
+                       5000);
     tick(round, 5000);
     assert_string_equal(round->waiting.missing,
-                        "n2, 10.0.0.9?(calls itself n3) (refused with E_AUTH: its "
-                        "token or proof was refused), n3, n4 (never connected)");
+                        "n2, n3, n4 (never connected), 10.0.0.9?(calls itself n3) "
+                        "(refused with E_AUTH: its token or proof was refused)");
     for (uint64_t now_ms = 5000; now_ms < 61000; now_ms += 1000)
         say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     tick(round, 61000);
@@ -2616,10 +2617,47 @@ ROUND_TEST(who_is_absent_is_a_table)
         facts_text(&round->verdict.failures[0].facts),
         "19 n1\n"
         "20 n2: last contact 58.0 s ago: broken\n"
-        "20 10.0.0.9?(calls itself n3): last contact 56.0 s ago: refused with E_AUTH: "
-        "its token or proof was refused\n"
         "20 n3: never connected\n"
-        "20 n4: never connected\n");
+        "20 n4: never connected\n"
+        "20 10.0.0.9?(calls itself n3): last contact 56.0 s ago: refused with E_AUTH: "
+        "its token or proof was refused\n");
+}
+
+ROUND_TEST(clients_that_have_proven_nothing_take_no_row_of_a_node)
+{
+    static const char *const expected[] = {"n1", "n2", "n3"};
+    const struct round_settings settings = {.min_nodes = 3,
+                                            .max_nodes = 3,
+                                            .join_timeout_ms = 60000,
+                                            .lost_after_ms = 5000,
+                                            .expected = expected,
+                                            .expected_count = 3};
+    struct round *round = make(&settings);
+    char name[64], address[16];
+
+    add(round, 1, 0);
+    join(round, 1, 0);
+    for (int i = 0; i < 100; i++) { /* one address: the latest name counts */
+        snprintf(name, sizeof name, "10.0.0.9 (calls itself n%d)", i);
+        round_note_refused(round, name, "10.0.0.9", CTRUN_E_AUTH, 0);
+    }
+    assert_int_equal(round->contacts.count, 1);
+    assert_string_equal(round->contacts.list[0].host, "10.0.0.9 (calls itself n99)");
+    for (int i = 0; i < 20; i++) {
+        snprintf(address, sizeof address, "10.0.1.%d", i);
+        round_note_refused(round, address, address, CTRUN_E_AUTH, 0);
+    }
+    round_note_refused(round, "n2", NULL, CTRUN_E_FINGERPRINT,
+                       0); /* no room but theirs */
+    assert_int_equal(round->contacts.count, CONTACTS_MAX);
+    assert_int_equal(round->contacts.more, 6);
+    for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &(struct ct_heartbeat){0}, now_ms);
+    tick(round, 60000);
+    assert_true(ct_starts_with(
+        ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING), "n2: last"));
+    assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts),
+                           "20 n3: never connected\n20 10.0."));
 }
 
 ROUND_TEST(where_each_task_is_a_member_the_absent_ones_are_counted_by_host)
@@ -2758,7 +2796,7 @@ ROUND_TEST(absent_nodes_without_names_are_counted)
     join(round, 1, 0);
     for (int i = 0; i < 20; i++) {
         snprintf(name, sizeof name, "other%d", i);
-        round_note_refused(round, name, CTRUN_E_VERSION, 0);
+        round_note_refused(round, name, NULL, CTRUN_E_VERSION, 0);
     }
     for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
         say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);

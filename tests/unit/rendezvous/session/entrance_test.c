@@ -10,6 +10,7 @@
 #include "rendezvous/session/session_limits.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
 
 enum {
     BEGIN_MS = 100000,
@@ -102,6 +103,26 @@ TEST(the_nodes_that_wait_are_told_of_a_refusal_by_the_timer)
     entrance_turn_away(&rig.refused, CTRUN_E_AUTH, "no");
     assert_int_equal(rig.run->round->waiting_due_ms, now_ms);
     assert_int_equal(rig.run->timer_ms, now_ms);
+    end(&rig);
+}
+
+TEST(what_an_unknown_client_calls_itself_is_one_entry_of_letters)
+{
+    static const char *const names[] = {"n1", "n2",
+                                        "n3: ready\xc3\xa4 (gone), n_4-b.c"};
+    static struct conn_pool pool; /* counts those refused */
+    struct rig rig;
+
+    begin(&rig);
+    rig.conn.pool = &pool;
+    assert_int_equal(ct_addr_parse("10.0.0.9", 5, &rig.conn.remote), 0);
+    for (int i = 0; i < 3; i++) {
+        (void)ct_copy(rig.refused.host, sizeof rig.refused.host, names[i]);
+        entrance_turn_away(&rig.refused, CTRUN_E_AUTH, "no");
+    }
+    assert_int_equal(rig.run->round->contacts.count, 1);
+    assert_string_equal(rig.run->round->contacts.list[0].host,
+                        "10.0.0.9 (calls itself n3??ready????gone???n_4-b.c)");
     end(&rig);
 }
 
