@@ -72,6 +72,7 @@ static void welcome(struct link *link, const struct ct_welcome *message)
         link_turn_away(link, wrong);
         return;
     }
+    link->had_proof |= link->handshake.is_proven;
     loop_timer_stop(link->attempt);
     loop_timer_stop(link->talk);
     (void)ct_copy(link->server_host, sizeof link->server_host,
@@ -99,11 +100,25 @@ static bool is_passed_over(const struct link *link, int code)
             code == CTRUN_E_VERSION);
 }
 
+/* Who answers has not proven itself, and our server had: this is another program, on its port or between us. It cannot end
+ * this node. */
+static bool is_unproven(const struct link *link)
+{
+    return link->had_proof && !link->handshake.is_proven;
+}
+
+static const char unproven[] = "who answers there has not proven to be the rendezvous "
+                               "that this node was connected to";
+
 static void refused(struct link *link, const struct ct_refuse *refuse)
 {
     struct ctrun_error why;
     char address[CT_ADDR_TEXT_MAX];
 
+    if (is_unproven(link)) {
+        link_turn_away(link, unproven);
+        return;
+    }
     if (link->instance != 0 && !link->is_resuming &&
         refuse->code == CTRUN_E_LEADER_LOST) { /* our server may still come back */
         link_turn_away(link, refuse->text);
@@ -126,13 +141,13 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
     link_go_down(link, &why);
 }
 
-/* This server is not ours: asking it again is useless. */
+/* This server is not ours: asking it again is useless, unless ours has been there. */
 static void distrust(struct link *link, const char *reason)
 {
     struct ctrun_error why;
     char address[CT_ADDR_TEXT_MAX];
 
-    if (is_passed_over(link, CTRUN_E_AUTH)) {
+    if (is_passed_over(link, CTRUN_E_AUTH) || is_unproven(link)) {
         link_turn_away(link, reason);
         return;
     }

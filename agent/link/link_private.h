@@ -56,6 +56,7 @@ struct link {
     uint64_t resume_attempts;   /* connections on which RESUME was sent */
     bool is_refused;            /* the ticket is not valid any more */
     uint64_t greeted_ms;        /* when HELLO went out */
+    bool had_proof;             /* a server has proven itself on a connection before */
 
     uint64_t generation;
     int64_t step;
