@@ -170,13 +170,17 @@ static int check_server(int fd, uid_t uid, struct ctrun_error *err)
                    (unsigned)server.uid, (unsigned)uid);
 }
 
-int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
-                struct ct_buf *text, struct ctrun_error *err)
+static void name_run(struct ctrun_error *err, const struct ctl_run *run)
 {
-    const uint64_t deadline_ms = ct_deadline_ms(ANSWER_MS);
+    ct_wrap(err, "run %s", *run->status.run_id ? run->status.run_id : run->name);
+}
+
+/* A connection on which the request was sent, or a code. */
+static int begin_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
+                     struct ctrun_error *err)
+{
     const int dir = ctl_dir_open(run->dir, false, err);
-    int fd;
-    int rc;
+    int fd, rc;
 
     if (dir < 0)
         return dir;
@@ -189,38 +193,43 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
         return ct_fail(err, fd, "%s: %s", run->name, strerror(-fd));
     rc = check_server(fd, run->uid, err);
     if (rc == 0 && (rc = send_request(fd, request, err)) == 0)
-        rc = read_answer(fd, deadline_ms, text, err);
-    if (rc == 0)
-        rc = make_plain(text, err);
+        return fd;
+    name_run(err, run);
     close(fd);
-    return rc < 0 ? (ct_wrap(err, "run %s",
-                             *run->status.run_id ? run->status.run_id : run->name),
-                     rc)
-                  : 0;
+    return rc;
 }
 
-int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
+int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
+                struct ct_buf *text, struct ctrun_error *err)
 {
-    /* The old answer is kept until the new one is complete: after a failure `run` is unchanged,
-     * which `logs -f` needs. */
-    const struct ct_ctl_request request = {.verb = CT_CTL_STATUS, .rank = -1};
+    const uint64_t deadline_ms = ct_deadline_ms(ANSWER_MS);
+    const int fd = begin_ask(run, request, err);
+    int rc = fd;
+
+    if (fd >= 0) {
+        rc = read_answer(fd, deadline_ms, text, err);
+        if (rc == 0)
+            rc = make_plain(text, err);
+        if (rc < 0)
+            name_run(err, run);
+        close(fd);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* Takes the status out of an answer. After a failure `run` is unchanged, which `logs -f` needs. */
+static int take_status(struct ctl_run *run, const struct ct_buf *text,
+                       struct ctrun_error *err)
+{
     struct json_status status;
-    struct ct_buf text;
-    char *json = NULL;
+    char *json = ct_strndup((const char *)ct_buf_data(text), ct_buf_length(text));
     int rc;
 
-    ct_buf_init(&text, TEXT_MAX_BYTES);
-    rc = ctl_run_ask(run, &request, &text, err);
-    if (rc == 0)
-        json = ct_strndup((const char *)ct_buf_data(&text), ct_buf_length(&text));
-    if (rc == 0 && !json)
-        rc = ct_fail(err, -ENOMEM, "out of memory");
-    if (rc == 0 && (rc = json_status_read(&status, json, strlen(json))) < 0)
-        (void)ct_fail(err, rc, "%s: " MALFORMED, run->name);
-    ct_buf_deinit(&text);
-    if (rc < 0) {
+    if (!json)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    if ((rc = json_status_read(&status, json, strlen(json))) < 0) {
         free(json);
-        return rc;
+        return ct_fail(err, rc, "%s: " MALFORMED, run->name);
     }
     free(run->json);
     json_status_deinit(&run->status);
@@ -229,14 +238,43 @@ int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
     return 0;
 }
 
+static const struct ct_ctl_request status_request = {.verb = CT_CTL_STATUS, .rank = -1};
+
+int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
+{
+    struct ct_buf text;
+    int rc;
+
+    ct_buf_init(&text, TEXT_MAX_BYTES);
+    rc = ctl_run_ask(run, &status_request, &text, err);
+    if (rc == 0)
+        rc = take_status(run, &text, err);
+    ct_buf_deinit(&text);
+    return rc;
+}
+
 /* ---- All runs ---------------------------------------------------------------------------- */
 
+/* An agent that was asked. */
+struct asked {
+    struct ctl_run run;
+    int fd; /* -1: it has answered, or failed */
+    struct ct_buf in, text;
+    int rc;
+    struct ctrun_error err;
+};
+
+/* All agents are asked at once and have one limit together: any process of the folder's owner may be silent. */
 struct search {
     struct ctl_runs *runs;
-    const char *wanted; /* NULL: all */
-    const char *path;   /* the folder that is being read; borrowed */
-    uid_t uid;          /* owner of the folder */
-    int silent;         /* agents that did not answer */
+    struct asked *asked; /* RUNS_MAX at most */
+    size_t asked_count;
+    uint64_t deadline_ms;
+    const char *wanted;         /* NULL: all */
+    const char *path;           /* the folder that is being read; borrowed */
+    uid_t uid;                  /* owner of the folder */
+    int silent;                 /* agents that did not answer */
+    struct ctrun_error silence; /* of the last of them */
     int rc;
 };
 
@@ -265,38 +303,120 @@ static void run_deinit(struct ctl_run *run)
     json_status_deinit(&run->status);
 }
 
-/* Asks the agent behind one socket. The array may move with each new entry. An entry is counted
- * only when its agent has answered, so ctl_runs_deinit() gets no incomplete entry. */
+/* Notes what an agent has answered, or why it has not. */
+static void end_ask(struct asked *asked, int rc)
+{
+    close(asked->fd);
+    asked->fd = -1;
+    if (rc == 0 && (rc = make_plain(&asked->text, &asked->err)) == 0)
+        rc = take_status(&asked->run, &asked->text, &asked->err);
+    if (rc < 0)
+        name_run(&asked->err, &asked->run);
+    asked->rc = rc;
+}
+
+static void read_piece(struct asked *asked, union ct_message_room *room)
+{
+    int rc = read_some(asked->fd, &asked->in, &asked->err);
+
+    if (rc == 0 && (rc = take_pieces(&asked->in, room, &asked->text, &asked->err)) == 0)
+        return;
+    end_ask(asked, rc < 0 ? rc : 0);
+}
+
+/* Reads until all have answered or the limit is over. */
+static void await_answers(struct search *search, union ct_message_room *room)
+{
+    struct pollfd items[RUNS_MAX];
+    size_t open;
+
+    do {
+        open = 0;
+        for (size_t i = 0; i < search->asked_count; i++) {
+            items[i] = (struct pollfd){.fd = search->asked[i].fd, .events = POLLIN};
+            open += items[i].fd >= 0;
+        }
+        if (open == 0 ||
+            poll(items, search->asked_count, ct_left_ms(search->deadline_ms)) == 0)
+            break;
+        for (size_t i = 0; i < search->asked_count; i++)
+            if (items[i].fd >= 0 && items[i].revents)
+                read_piece(&search->asked[i], room);
+    } while (ct_left_ms(search->deadline_ms) > 0);
+    for (size_t i = 0; i < search->asked_count; i++)
+        if (search->asked[i].fd >= 0)
+            end_ask(&search->asked[i], ct_fail(&search->asked[i].err, -ETIMEDOUT,
+                                               "no answer: %s", strerror(ETIMEDOUT)));
+}
+
+/* Takes a run that has answered and is wanted; reports one that failed. */
+static void take_asked(struct search *search, struct asked *asked)
+{
+    struct ctl_runs *runs = search->runs;
+    const bool is_taken = asked->rc == 0 && is_wanted(&asked->run, search->wanted) &&
+                          runs->count < RUNS_MAX;
+
+    if (is_taken)
+        runs->list[runs->count++] = asked->run;
+    else
+        run_deinit(&asked->run);
+    ct_buf_deinit(&asked->in);
+    ct_buf_deinit(&asked->text);
+    if (asked->rc == CTRUN_E_TIMEOUT || asked->rc == -ETIMEDOUT) {
+        search->silent++;
+        search->silence = asked->err;
+    } else if (asked->rc < 0 && asked->rc != -ECONNREFUSED && asked->rc != -ENOENT) {
+        (void)ctl_fail(
+            &asked->err); /* not if refused or gone: it has ended meanwhile */
+    }
+}
+
+/* Takes the answers of all that were asked so far, in their order. */
+static void gather(struct search *search)
+{
+    union ct_message_room *room = ct_zalloc(sizeof *room);
+
+    if (room)
+        await_answers(search, room);
+    else
+        search->rc = -ENOMEM;
+    free(room);
+    for (size_t i = 0; i < search->asked_count; i++) {
+        if (search->asked[i].fd >= 0)
+            end_ask(&search->asked[i], -ENOENT);
+        take_asked(search, &search->asked[i]);
+    }
+    search->asked_count = 0;
+}
+
+/* Asks the agent behind one socket. */
 static void visit(void *context, int dir, const char *name)
 {
     struct search *search = context;
-    struct ctl_runs *runs = search->runs;
-    struct ctrun_error err;
-    struct ctl_run *run;
-    int rc;
+    struct asked *asked;
 
     (void)dir;
-    if (search->rc < 0 || runs->count >= RUNS_MAX)
+    if (search->rc < 0 || search->runs->count >= RUNS_MAX)
         return;
-    run = ct_realloc_array(runs->list, runs->count + 1, sizeof *run);
-    if (!run) {
-        search->rc = -ENOMEM;
-        return;
-    }
-    runs->list = run;
-    run = &runs->list[runs->count];
-    memset(run, 0, sizeof *run);
-    run->uid = search->uid;
-    (void)ct_copy(run->dir, sizeof run->dir, search->path);
-    (void)ct_copy(run->name, sizeof run->name, name);
-    rc = ctl_run_refresh(run, &err);
-    if (rc == 0 && is_wanted(run, search->wanted))
-        runs->count++;
-    else
-        run_deinit(run);
-    search->silent += rc == CTRUN_E_TIMEOUT || rc == -ETIMEDOUT;
-    /* Refused or gone: the agent has ended meanwhile. */
-    if (rc < 0 && rc != -ECONNREFUSED && rc != -ENOENT)
+    asked = &search->asked[search->asked_count++];
+    *asked = (struct asked){.run.uid = search->uid};
+    ct_buf_init(&asked->in, IN_MAX_BYTES);
+    ct_buf_init(&asked->text, TEXT_MAX_BYTES);
+    (void)ct_copy(asked->run.dir, sizeof asked->run.dir, search->path);
+    (void)ct_copy(asked->run.name, sizeof asked->run.name, name);
+    asked->rc = asked->fd = begin_ask(&asked->run, &status_request, &asked->err);
+    if (search->asked_count == RUNS_MAX)
+        gather(search);
+}
+
+static void report_silent(const struct search *search)
+{
+    struct ctrun_error err = search->silence;
+
+    if (search->silent > 1)
+        (void)ct_fail(&err, CTRUN_E_TIMEOUT, "%d agents did not answer within %d s",
+                      search->silent, ANSWER_MS / 1000);
+    if (search->silent > 0)
         (void)ctl_fail(&err);
 }
 
@@ -348,6 +468,33 @@ static bool has_slurm(void)
            ct_env_find_program(path, sizeof path, environ, "srun");
 }
 
+/* Asks all agents of the folders. `why` is set if this user may not open one. */
+static void search_folders(struct search *search, char paths[][PATH_MAX], int count,
+                           struct ctrun_error *why)
+{
+    search->deadline_ms = ct_deadline_ms(ANSWER_MS);
+    search->asked = ct_zalloc_array(RUNS_MAX, sizeof *search->asked);
+    search->runs->list = ct_zalloc_array(RUNS_MAX, sizeof *search->runs->list);
+    if (!search->asked || !search->runs->list)
+        search->rc = -ENOMEM;
+    for (int i = 0; i < count && search->rc == 0; i++) {
+        struct ctrun_error closed;
+        const int dir = open_folder(paths[i], search->uid, &closed);
+
+        /* A folder that this user may not open is reported only if no run was found elsewhere. */
+        if (dir < 0 && dir != -ENOENT)
+            *why = closed;
+        if (dir < 0)
+            continue;
+        search->path = paths[i];
+        ctl_dir_walk(dir, CTL_SOCKET_SUFFIX, visit, search);
+        close(dir);
+    }
+    gather(search);
+    free(search->asked);
+    report_silent(search);
+}
+
 int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
                   struct ctrun_error *err)
 {
@@ -364,19 +511,7 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
         return rc;
     search.uid = uid;
     count = ctl_dir_list(paths, uid);
-    for (int i = 0; i < count && search.rc == 0; i++) {
-        struct ctrun_error closed;
-        const int dir = open_folder(paths[i], uid, &closed);
-
-        /* A folder that this user may not open is reported only if no run was found elsewhere. */
-        if (dir < 0 && dir != -ENOENT)
-            why = closed;
-        if (dir < 0)
-            continue;
-        search.path = paths[i];
-        ctl_dir_walk(dir, CTL_SOCKET_SUFFIX, visit, &search);
-        close(dir);
-    }
+    search_folders(&search, paths, count, &why);
     if (search.rc < 0)
         return ct_fail(err, search.rc, "%s", strerror(-search.rc));
     if (out->count > 0)

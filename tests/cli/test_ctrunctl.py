@@ -508,6 +508,21 @@ def test_an_agent_that_is_stopped_is_told_from_one_that_is_not_there(box):
     stop(box, run)
 
 
+def test_agents_that_are_silent_have_one_limit_together_and_are_counted(box):
+    run = start(box)
+    listeners = []
+    for i in range(3):
+        listeners.append(socket.socket(socket.AF_UNIX))
+        listeners[-1].bind(str(box.path(f"ctl/job-{i}.sock")))
+        listeners[-1].listen()
+    answer = ctl(box, "status")
+    for each in listeners:
+        each.close()
+    assert answer.code == 0 and "run j1" in answer.out, answer
+    assert "error[E_TIMEOUT]: 3 agents did not answer within 10 s" in answer.err and answer.err.count("\n") == 1, answer
+    stop(box, run)
+
+
 def test_a_stale_socket_is_removed_and_a_mark_of_it_stays_for_an_hour(box):
     folder = box.path("ctl")
     folder.mkdir(0o700)
