@@ -48,20 +48,23 @@ struct walk {
     int alive;
 };
 
-static bool has_pid(const struct orphans_pass *pass, pid_t pid)
+static int find_pid(const struct orphans_pass *pass, pid_t pid)
 {
     for (int i = 0; i < pass->count; i++)
         if (pass->pids[i] == pid)
-            return true;
-    return false;
+            return i;
+    return -1;
 }
 
 /* A process killed in the pass before may still be dying, and be an orphan by now. */
 static bool is_own(const struct walk *walk, const struct reap_process *process)
 {
+    const int before = find_pid(walk->before, process->pid);
+
     return process->session == walk->now.session ||
-           has_pid(&walk->now, process->parent) ||
-           (process->parent == getpid() && has_pid(walk->before, process->pid));
+           find_pid(&walk->now, process->parent) >= 0 ||
+           (process->parent == getpid() && before >= 0 &&
+            walk->before->started[before] == process->started);
 }
 
 static void note_process(void *context, const struct reap_process *process)
@@ -72,8 +75,10 @@ static void note_process(void *context, const struct reap_process *process)
         return;
     if (walk->named)
         orphans_note(walk->named, process->pid);
-    if (walk->now.count < ORPHANS_PASS_MAX)
-        walk->now.pids[walk->now.count++] = process->pid;
+    if (walk->now.count < ORPHANS_PASS_MAX) {
+        walk->now.pids[walk->now.count] = process->pid;
+        walk->now.started[walk->now.count++] = process->started;
+    }
     walk->alive++;
 }
 
@@ -85,7 +90,8 @@ int orphans_kill(struct orphans_pass *pass, struct orphans *named)
     (void)reap_scan(NULL, note_process, &walk);
     /* Not during the scan: the children of a dead process could no longer be found. */
     for (int i = 0; i < walk.now.count; i++)
-        (void)kill(walk.now.pids[i], SIGKILL); /* gone meanwhile: fine */
+        reap_kill(&(struct reap_process){.pid = walk.now.pids[i],
+                                         .started = walk.now.started[i]});
     *pass = walk.now;
     return walk.alive;
 }

@@ -39,7 +39,8 @@ void orphans_emit(const struct orphans *orphans, uint64_t generation, const char
 struct orphans_pass {
     pid_t session;
     int count;
-    pid_t pids[ORPHANS_PASS_MAX]; /* killed, and alive in the last pass */
+    pid_t pids[ORPHANS_PASS_MAX];       /* killed, and alive in the last pass */
+    uint64_t started[ORPHANS_PASS_MAX]; /* as in struct reap_process */
 };
 
 /* One pass: sends SIGKILL to all of them; `named` (may be NULL) gets their names. Returns how

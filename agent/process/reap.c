@@ -17,11 +17,14 @@
 
 #include "agent/process/run_cgroup.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/kernel.h"
 #include "worker_sdk/base/small_file.h"
 
 enum {
     REAP_TREE_MAX = 2048,  /* pids known in one pass; the rest is found in the next */
-    REAP_STAT_BYTES = 512, /* the fields we want end before the 100th byte */
+    REAP_STAT_BYTES = 512, /* the fields we want end before */
+    FIRST_AFTER_SESSION = 7,
+    START_FIELD = 22, /* proc(5) */
     REAP_PAUSE_FIRST_NS = 200 * 1000,
     REAP_PAUSE_MAX_NS = 10 * 1000 * 1000,
 };
@@ -60,6 +63,18 @@ static pid_t take_number(const char **text)
     return value;
 }
 
+/* In the fields that follow the session. */
+static uint64_t take_started(const char *at)
+{
+    uint64_t value = 0;
+
+    for (int field = FIRST_AFTER_SESSION; at && field < START_FIELD; field++)
+        at = (at = strchr(at, ' ')) ? at + 1 : NULL;
+    for (; at && *at >= '0' && *at <= '9'; at++)
+        value = value * 10 + (uint64_t)(*at - '0');
+    return value;
+}
+
 bool reap_look(pid_t pid, struct reap_process *out)
 {
     char text[REAP_STAT_BYTES];
@@ -73,6 +88,7 @@ bool reap_look(pid_t pid, struct reap_process *out)
     out->parent = take_number(&at);
     out->group = take_number(&at);
     out->session = take_number(&at);
+    out->started = take_started(at);
     return out->state != 'Z' && out->state != 'X';
 }
 
@@ -168,11 +184,24 @@ void reap_note_children(struct reap_keep *keep)
         (void)reap_scan(NULL, note_child, keep);
 }
 
+/* The descriptor stands for one process: what it was is asked after it was opened. */
+void reap_kill(const struct reap_process *process)
+{
+    const int fd = ct_pidfd_open(process->pid);
+    struct reap_process now;
+
+    if (reap_look(process->pid, &now) && now.started == process->started &&
+        (fd < 0 || (ct_pidfd_send_signal(fd, SIGKILL) < 0 && errno != ESRCH)))
+        (void)kill(process->pid, SIGKILL); /* without descriptors, or in a sandbox */
+    if (fd >= 0)
+        close(fd);
+}
+
 static void kill_process(void *context, const struct reap_process *process)
 {
     struct reap_process *last = context;
 
-    (void)kill(process->pid, SIGKILL); /* gone meanwhile: fine */
+    reap_kill(process);
     *last = *process;
 }
 

@@ -17,7 +17,8 @@ struct reap_process {
     pid_t parent;
     pid_t group;
     pid_t session;
-    char state; /* state letter of /proc/PID/stat: 'D' cannot be killed for now */
+    uint64_t started; /* in ticks after boot: two processes of one pid have two */
+    char state;       /* state letter of /proc/PID/stat: 'D' cannot be killed for now */
 };
 
 /* Children that we did not start and leave alone: they existed before us (`work & exec ctrun
@@ -38,6 +39,8 @@ bool reap_is_childless(void);
 /* Reads one process; false when it is gone (out is unchanged), or dead and not yet reaped (out
  * is filled). */
 bool reap_look(pid_t pid, struct reap_process *out);
+/* Sends SIGKILL unless it has ended, though another process may have its pid now. `process`: by reap_look() or of a visit. */
+void reap_kill(const struct reap_process *process);
 /* Notes the present children. */
 void reap_note_children(struct reap_keep *keep);
 /* Kills with SIGKILL and reaps until nothing but keep (may be NULL) is left, at most

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/process/reap.h"
+#include "worker_sdk/base/small_file.h"
 
 static void wait_forever(void)
 {
@@ -74,4 +75,25 @@ TEST(a_child_with_a_lower_pid_than_its_parent_is_visited_once)
         skip(); /* this system lets us choose no pid */
     assert_true(seen.child > 0 && seen.child < seen.parent);
     assert_true(seen.parents == 1 && seen.children == 1 && seen.others == 0);
+}
+
+TEST(a_process_that_has_the_pid_of_another_one_is_not_killed)
+{
+    struct reap_process process;
+    const pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        wait_forever();
+    assert_true(reap_look(pid, &process));
+    assert_int_equal(process.started, ct_small_file_started(pid));
+    process.started--; /* the one before */
+    reap_kill(&process);
+    process.started++;
+    assert_true(reap_look(pid, &process));
+    reap_kill(&process);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    reap_kill(&process); /* gone */
 }
