@@ -124,6 +124,13 @@ unsigned long peer_inode_find(const struct ct_addr *remote, const struct ct_addr
     return ask(&answer, remote, local) == 0 ? answer.inode : 0;
 }
 
+/* Others can bring this about by many connections, and must not get in by it. */
+static bool is_shortage(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM || rc == -ENOBUFS ||
+           rc == -EAGAIN;
+}
+
 enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *local)
 {
     uid_t uid = 0;
@@ -131,5 +138,7 @@ enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *
 
     if (rc == -ENOENT)
         return ct_nic_is_mine(remote) ? PEER_USER_GONE : PEER_USER_OURS;
+    if (is_shortage(rc))
+        return PEER_USER_GONE;
     return rc < 0 || uid == getuid() || uid == 0 ? PEER_USER_OURS : PEER_USER_OTHER;
 }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/net/peer_uid.h"
 #include "rendezvous/server/store_port.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
@@ -208,4 +209,33 @@ TEST(a_connection_has_bbr_only_between_hosts)
                             !is_far && strcmp(usual, "bbr") == 0 ? "reno" : usual);
         end(&rig);
     }
+}
+
+TEST(whose_user_cannot_be_asked_for_lack_of_descriptors_is_not_ours)
+{
+    struct ct_addr near = {.length = sizeof near.v6}, far = near;
+    struct sockaddr_in any = {.sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    const int client = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t length = sizeof any;
+    struct rlimit limit, none;
+    int server;
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&any, length), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&any, &length), 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&any, length), 0);
+    assert_true((server = accept(listener, NULL, NULL)) >= 0);
+    assert_int_equal(getpeername(server, &far.any, &far.length), 0);
+    assert_int_equal(getsockname(server, &near.any, &near.length), 0);
+    assert_int_equal(peer_user_of(&far, &near), PEER_USER_OURS);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(peer_user_of(&far, &near), PEER_USER_GONE);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    close(server);
+    close(client);
+    close(listener);
 }
