@@ -63,6 +63,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     bool is_missed = before == MEMBER_READY || was_owed;
     bool is_root = round->is_undecided && member->is_asked;
     uint64_t fence_ms = round_fence_of(round, member);
+    const uint64_t received_ms = member->received_ms;
     const bool is_survived = round_may_survive(round, member);
 
     if (is_survived)
@@ -82,7 +83,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (is_missed && !contacts_find(&round->contacts, failure.host))
-        round_note_absent(round, failure.host, failure.text, false, now_ms);
+        round_note_absent(round, failure.host, failure.text, false, received_ms);
     if (is_survived)
         return;
     if (before == MEMBER_RUNNING) {

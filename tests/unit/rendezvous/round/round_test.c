@@ -2616,7 +2616,8 @@ ROUND_TEST(who_is_absent_is_a_table)
     assert_string_equal(
         facts_text(&round->verdict.failures[0].facts),
         "19 n1\n"
-        "20 n2: last contact 58.0 s ago: broken\n"
+        "20 n2: last contact 60.0 s ago: broken
+"
         "20 n3: never connected\n"
         "20 n4: never connected\n"
         "20 10.0.0.9?(calls itself n3): last contact 56.0 s ago: refused with E_AUTH: "
@@ -2734,6 +2735,29 @@ ROUND_TEST(absent_tasks_of_hosts_without_names_are_counted_as_tasks)
     assert_string_equal(
         ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING),
         "3 tasks: never connected (their names are not known here)");
+}
+
+ROUND_TEST(the_last_contact_of_a_lost_node_is_its_last_message)
+{
+    const struct ct_heartbeat beat = {0};
+    struct round *round = create(2, 2, 0);
+
+    for (uint64_t id = 1; id <= 2; id++) {
+        add(round, id, 0);
+        join(round, id, 0);
+    }
+    say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 1000);
+    for (uint64_t now_ms = 1000; now_ms < 67000; now_ms += 1000) {
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
+        tick(round, now_ms);
+        if (round->state == ROUND_STOPPING) {
+            stopped(round, 1, now_ms);
+            join(round, 1, now_ms);
+        }
+    }
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_non_null(strstr(facts_text(&round->verdict.failures[1].facts),
+                           "n2: last contact 65.0 s ago: nothing received for 5.0 s"));
 }
 
 ROUND_TEST(a_node_that_has_left_is_absent_by_name_and_reason)
