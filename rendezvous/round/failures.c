@@ -13,6 +13,7 @@ void failures_clear(struct failures *failures)
     failures->cause_count = 0;
     failures->consequence_count = 0;
     failures->more = (struct ct_more){0};
+    failures->hang_ms = 0;
 }
 
 static bool is_same(const struct ct_failure *a, const struct ct_failure *b)
@@ -59,15 +60,18 @@ static void add_consequence(struct failures *failures, const struct ct_failure *
         failures->more.stopped += failure->cause == CT_CAUSE_STOPPED;
 }
 
-/* By how many ms `a` certainly happened before `b`; 0: the order is not certain. */
+/* By how many ms `a_ms` was certainly before `b_ms`, which may be wrong by `doubt_ms`; 0: the order is not certain. */
+static uint64_t find_lead_ms(uint64_t a_ms, uint64_t b_ms, uint64_t doubt_ms)
+{
+    if (a_ms == 0 || b_ms <= a_ms || b_ms - a_ms <= doubt_ms + FAILURE_DOUBT_MS)
+        return 0;
+    return b_ms - a_ms;
+}
+
+/* The same for when they happened. */
 static uint64_t find_lead(const struct ct_failure *a, const struct ct_failure *b)
 {
-    const uint64_t doubt_ms = b->doubt_ms + FAILURE_DOUBT_MS;
-
-    if (a->happened_ms == 0 || b->happened_ms == 0 ||
-        b->happened_ms <= a->happened_ms || b->happened_ms - a->happened_ms <= doubt_ms)
-        return 0;
-    return b->happened_ms - a->happened_ms;
+    return find_lead_ms(a->happened_ms, b->happened_ms, b->doubt_ms);
 }
 
 /* A failure stands behind those that came earlier, but before victims and before failures that
@@ -176,6 +180,8 @@ void failures_add_reported(struct failures *failures, const struct ct_failure *f
                         : failure->age_ms < arrival->at_ms
                             ? arrival->at_ms - failure->age_ms
                             : 1;
+    if (failure->cause == CT_CAUSE_HANG && failures->hang_ms == 0)
+        failures->hang_ms = arrival->at_ms;
     add(failures, &dated, arrival->is_decided ? 1 : 0);
 }
 
@@ -199,15 +205,19 @@ const struct ct_failure *failures_get_root(const struct failures *failures)
 }
 
 /* A node knows the order of its own workers only. False: the worker ended after the root cause. */
-static bool copy_consequence(const struct ct_failure *root,
+static bool copy_consequence(const struct failures *failures,
                              const struct ct_failure *other, struct ct_failure *out)
 {
+    const struct ct_failure *root = failures_get_root(failures);
+    uint64_t root_ms;
+
     *out = *other;
     if (other->cause != CT_CAUSE_EARLY || !root || other->node_rank == root->node_rank)
         return true;
-    if (find_lead(other, root) == 0)
+    root_ms = root->cause == CT_CAUSE_HANG ? failures->hang_ms : root->happened_ms;
+    if (find_lead_ms(other->happened_ms, root_ms, root->doubt_ms) == 0)
         out->cause = CT_CAUSE_ENDED;
-    return find_lead(root, other) == 0;
+    return find_lead_ms(root_ms, other->happened_ms, other->doubt_ms) == 0;
 }
 
 uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
@@ -224,8 +234,7 @@ uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
         count++;
     }
     for (size_t i = 0; i < failures->consequence_count && count < max; i++)
-        count += copy_consequence(failures_get_root(failures),
-                                  &failures->consequences[i], &out[count]);
+        count += copy_consequence(failures, &failures->consequences[i], &out[count]);
     return count;
 }
 

@@ -10,7 +10,8 @@
  * The first failure is the root cause, unless it only says that another worker was gone
  * (E_PEER_LOST): such a victim stands behind the failures that are none. Workers that ctrun stopped
  * (CT_CAUSE_STOPPED) are consequences: they are listed behind all failures. A failure that is
- * reported twice, at once and in the STOPPED of its node, counts once. Pure. */
+ * reported twice, at once and in the STOPPED of its node, counts once. Where the root cause is a stuck rank, a worker that
+ * had ended with 0 before the report ended before it: the others may have begun to wait for it since. Pure. */
 #pragma once
 
 #include "worker_sdk/wire/message.h"
@@ -19,6 +20,7 @@ struct failures {
     size_t cause_count;
     size_t consequence_count;
     struct ct_more more; /* reported at the end of nodes, without room here */
+    uint64_t hang_ms;    /* when the first report of a stuck rank came; 0: none has */
     struct ct_failure
         causes[CT_FAILURES_MAX]; /* the first ones; later ones are only counted */
     struct ct_failure consequences[CT_FAILURES_MAX];

@@ -292,6 +292,33 @@ TEST(what_ended_with_zero_on_another_node_is_told_unless_it_was_later)
     }
 }
 
+/* The stuck rank began to wait when the other one ended, or before. */
+TEST(what_ended_with_zero_before_a_hang_was_reported_ended_before_it)
+{
+    static const uint64_t ended_ms[] = {1000, 9000, 9995, 10500};
+    static const int causes[] = {CT_CAUSE_EARLY, CT_CAUSE_EARLY, CT_CAUSE_ENDED, -1};
+
+    for (size_t i = 0; i < 2 * (sizeof ended_ms / sizeof *ended_ms); i++) {
+        struct failures failures = {0};
+        struct ct_failure hang = make(CT_CAUSE_HANG, 16, 0);
+        struct ct_failure early = make(CT_CAUSE_EARLY, 0, 1);
+        struct ct_failure out[CT_FAILURES_MAX];
+        const int cause = causes[i / 2];
+
+        hang.age_ms = i % 2 * 8000; /* one that reports steps has none */
+        early.age_ms = 11000 - ended_ms[i / 2];
+        early.node_rank = 1;
+        failures_add_reported(&failures, &hang,
+                              &(struct failures_arrival){.at_ms = 10000, .rtt_ms = 1});
+        failures_add_reported(&failures, &early,
+                              &(struct failures_arrival){.at_ms = 11000, .rtt_ms = 1});
+        assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX),
+                         cause < 0 ? 1 : 2);
+        if (cause >= 0)
+            assert_int_equal(out[1].cause, cause);
+    }
+}
+
 TEST(without_an_age_the_first_to_tell_is_first)
 {
     static struct failures failures;
