@@ -18,6 +18,9 @@
  * A node that has had a START belongs to the instance of the run that the START came from: the
  * link does not accept a server of another instance, and continues looking until its time is up.
  *
+ * After the first WELCOME another run's server at that address ends nothing: ours may come back, so
+ * the link continues looking until its time is up.
+ *
  * A connection that breaks while UP is made again, if the server gave us a ticket and
  * get_resume_state() returns a state: the membership then continues unchanged. Messages sent
  * meanwhile are lost; in on_resumed the agent sends again those that still matter. Our lease

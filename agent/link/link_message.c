@@ -110,6 +110,13 @@ static bool is_unproven(const struct link *link)
 static const char unproven[] = "who answers there has not proven to be the rendezvous "
                                "that this node was connected to";
 
+/* Another run's server has the port of ours, which is being restarted, perhaps: ours may still come back. */
+static bool is_of_other_run(const struct link *link, int code)
+{
+    return link->welcomed != 0 && link->state == LINK_GREETING &&
+           (code == CTRUN_E_WRONG_RUN || code == CTRUN_E_OTHER_JOB);
+}
+
 static void refused(struct link *link, const struct ct_refuse *refuse)
 {
     struct ctrun_error why;
@@ -124,7 +131,7 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
         link_turn_away(link, refuse->text);
         return;
     }
-    if (is_passed_over(link, refuse->code)) {
+    if (is_passed_over(link, refuse->code) || is_of_other_run(link, refuse->code)) {
         link_turn_away(link, refuse->text);
         return;
     }
