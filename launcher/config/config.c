@@ -88,7 +88,8 @@ static void warn_environment(const struct config *config, const struct options *
                     "=1: worker 0 serves the worker store: --survive continues without "
                     "other workers, but after the loss of a node all workers restart");
         program_warn(options);
-        program_warn_shell(&config->work.program);
+        if (config->work.no_program.code == 0)
+            program_warn_shell(&config->work.program);
     }
 }
 
@@ -274,6 +275,7 @@ static bool reports_later(const struct config *config, const struct options *opt
 {
     return (rc == CTRUN_E_EXEC || rc == -ENOEXEC) && config->run.nodes.max > 1 &&
            config->run.nodes.min == config->run.nodes.max &&
+           config->run.roles.count == 0 &&
            !host_slot_get()->is_given && /* ssh has the exit status of each host */
            !options->values[OPTION_DRY_RUN].is_on &&
            !options->values[OPTION_PRINT_CONFIG].is_on;
@@ -283,14 +285,13 @@ static int find_programs(struct config *out, const struct options *options,
                          struct ctrun_error *err)
 {
     struct ctrun_error found = {0};
-    int rc = out->run.roles.count > 0
-                 ? config_roles_find_programs(out, options, &found)
-                 : program_resolve(&out->work.program, options, out->env, &found);
+    int rc;
 
+    if (out->run.roles.count > 0)
+        return config_roles_find_programs(out, options, err);
+    rc = program_resolve(&out->work.program, options, out->env, &found);
     if (rc < 0 && reports_later(out, options, rc)) {
-        if (!out->work.program.name)
-            out->work.program.name = options->program_count > 0 ? options->program[0]
-                                                                : out->run.role;
+        out->work.program.name = options->program[0];
         out->work.no_program = found;
         return 0;
     }

@@ -108,9 +108,8 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
     struct logdir *dir;
     int rc;
 
-    if (config->work.no_program.code < 0)
-        return ct_fail(err, config->work.no_program.code, "%s",
-                       config->work.no_program.text);
+    if (launch->no_program)
+        return ct_fail(err, launch->no_program->code, "%s", launch->no_program->text);
     launch_free_ports(launch);
     make_folders(launch, start->generation, start->restart_count);
     if ((rc = find_folder(launch, config->run.task.local_id + local_rank, &dir, err)) <
@@ -352,6 +351,8 @@ int launch_run(struct config *config)
     launch_notice_beginning(config);
     launch->config = config;
     launch->program = &config->work.program;
+    if (config->work.no_program.code < 0)
+        launch->no_program = &config->work.no_program;
     failure_hints_use(config->stop.rules.list, config->stop.rules.count);
     launch->group_rank = launch->master_port_fd = launch->jax_port_fd = -1;
     launch->born_ms = ct_now_ms();
@@ -377,8 +378,6 @@ int launch_run(struct config *config)
                            config->stop.exit_style);
     } else
         code = run_agent(launch);
-    if (config->work.no_program.code < 0 && code == CT_EXIT_RETRY)
-        code = launch_fail(config, &config->work.no_program); /* it would fail again */
     signals_release();
     /* The server ends after the agent: the last nodes still read their verdict from the server,
      * and must not take this agent's end for the loss of the server. */

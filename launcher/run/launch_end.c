@@ -218,6 +218,7 @@ static struct summary describe_run(const struct launch *launch,
         .min_nodes = (uint32_t)launch->config->run.nodes.min,
         .min_uptime_ms = launch->config->stop.min_uptime_ms,
         .waiting = &launch->waiting,
+        .waits_for_all = launch->config->run.task.is_rank,
         .counts_tasks = launch->config->run.expected_tasks != NULL,
         .waited_ms = launch->waited_ms,
         .is_static = launch->config->rdzv.backend == CONFIG_STATIC,
@@ -411,6 +412,12 @@ int launch_end(struct launch *launch, struct agent_result *result)
         launch_explain(launch, &result->error);
     else
         end_by_verdict(launch, &result->verdict);
+    if (launch->no_program && !result->signal &&
+        exit_status(&end, EXIT_STYLE_OWN) == CT_EXIT_RETRY) { /* it would fail again */
+        launch_print_error(launch->no_program);
+        result->error = *launch->no_program;
+        end.error = result->error.code;
+    }
     launch_notice_orphans(launch);
     code = requeue_code(launch, result,
                         exit_status(&end, launch->config->stop.exit_style));

@@ -40,11 +40,12 @@ struct launch_reload {
 
 struct launch {
     const struct config *config;
-    struct program *program;     /* of the config */
-    struct launch_reload reload; /* from the next round on */
-    struct launch_gpu *gpu;      /* NULL: no --gpu-wait */
-    struct gpu_watch *gpu_watch; /* NULL: no --stragglers */
-    char **used_words;           /* owned: words of *program after a reload */
+    struct program *program;              /* of the config */
+    const struct ctrun_error *no_program; /* why workers cannot start; NULL: they can */
+    struct launch_reload reload;          /* from the next round on */
+    struct launch_gpu *gpu;               /* NULL: no --gpu-wait */
+    struct gpu_watch *gpu_watch;          /* NULL: no --stragglers */
+    char **used_words;                    /* owned: words of *program after a reload */
     struct rdzv_endpoint endpoint;
     char
         absent[CT_MISSING_MAX]; /* nodes that srun's PMI waits for: pmi_absent_find() */

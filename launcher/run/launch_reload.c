@@ -56,6 +56,7 @@ void launch_use_reload(struct launch *launch)
     if (!launch->reload.words)
         return;
     *launch->program = launch->reload.program;
+    launch->no_program = NULL;
     shell_words_free(launch->used_words); /* words of earlier rounds */
     launch->used_words = launch->reload.words;
     launch->reload.words = NULL;

@@ -293,6 +293,24 @@ def test_a_node_without_the_program_does_not_join_a_run_that_may_do_without_it(b
 
 
 def test_a_node_without_the_program_that_waits_in_vain_ends_with_127(box, meeting):
-    run = meeting.start(2, 2, "./gone.py", conf=f"{QUICK},join_timeout=1")
+    run = meeting.start(2, 2, "--log-dir=D", "./gone.py", conf=f"{QUICK},join_timeout=1")
     assert run.wait() == 127 and "error[E_JOIN_TIMEOUT]" in run.err, run
     assert run.err.splitlines()[-1].startswith("ctrun: error[E_EXEC]: ./gone.py: no such file"), run
+    [path] = box.path("D").rglob("summary.json")
+    summary = json.loads(path.read_text())
+    assert (summary["exit_code"], summary["error"]) == (127, "E_EXEC"), summary
+
+
+def test_a_node_without_the_program_takes_part_once_it_has_another(box, meeting):
+    first = meeting.start(2, 2, "--auth=none", "./gone.py")
+    box.wait_event("agent_state", to="joining")
+    box.write("there.py", "print('ran', flush=True)")
+    answer = box.run(ctrun.program("ctrunctl"), "reload", f"--run={first.pid}", "--", "there.py")
+    assert answer.code == 0, answer
+    second = meeting.start(3, 2, "--auth=none", "./gone.py")
+    assert [first.wait(), second.wait()] == [0, 0] and "ran" in first.out, (first, second)
+
+
+def test_a_node_without_the_program_of_a_role_ends_at_once(box, meeting):
+    run = meeting.start(2, 2, "--role=a=1:true", "--role=b=1:./gone")
+    assert run.wait() == 127 and run.err.startswith("ctrun: error[E_EXEC]: --role=b: ./gone: no such file"), run
