@@ -19,6 +19,11 @@
 #include "worker_sdk/base/signal_name.h"
 #include "worker_sdk/base/str.h"
 
+enum {
+    SHARED_AFTER_MAX =
+        1024 /* bytes of standard output behind a traceback in the same pipe */
+};
+
 /* The facts that every failure of this worker has. */
 static void begin_failure(struct worker *worker, const struct worker_place *place)
 {
@@ -102,14 +107,16 @@ int worker_fail_start(struct worker *worker, const struct worker_place *place,
 
 /* A traceback explains an uncaught exception, however much other threads or processes wrote after
  * it. A worker that ended in another way may have handled the exception, unless the traceback was
- * its last output. */
+ * its last output to stderr: where stdout has the same pipe, a few lines may be stdout's. */
 static bool find_traceback(const struct worker *worker, char *dst)
 {
     const struct ct_failure *failure = &worker->failure;
     const bool is_uncaught = (failure->cause == CT_CAUSE_EXIT && failure->code == 1) ||
                              (failure->cause == CT_CAUSE_SIGNAL &&
                               failure->code == SIGABRT);
-    const size_t after_max = is_uncaught ? SIZE_MAX : 0;
+    const size_t after_max = is_uncaught   ? SIZE_MAX
+                             : worker->err ? 0
+                                           : SHARED_AFTER_MAX;
 
     return failure->cause != CT_CAUSE_STOPPED &&
            (output_traceback(worker->err, after_max, dst) ||
@@ -179,7 +186,7 @@ static void explain(struct worker *worker, const struct worker_place *place,
 {
     struct ct_failure *failure = &worker->failure;
 
-    /* Of stderr, or of stdout when stderr was silent. */
+    /* Of stderr, or of stdout when stderr was silent, or of both where they have one pipe. */
     if (output_last_lines(worker->err, last_lines, size) == 0)
         (void)output_last_lines(worker->out, last_lines, size);
     if (failure->error_file[0])

@@ -279,6 +279,23 @@ def test_the_streams_of_one_python_worker_of_several_keep_their_order_in_one_fil
         assert [int(number) for of, number in lines if of == rank] == list(range(3000)), f"rank {rank}"
 
 
+HANDLES = """import os, sys, traceback
+if os.environ["RANK"] == "1":
+    try:
+        raise ValueError("bad mesh")
+    except ValueError:
+        traceback.print_exc()
+    print("cleaning up")
+    sys.exit(3)
+"""
+
+
+def test_the_exception_of_a_python_worker_is_reported_though_a_line_to_the_same_pipe_follows(box):
+    run = box.run("sh", "-c", '"$@" 2>&1 | cat', "sh", ctrun.program("ctrun"), "--nproc-per-node=2", "--summary=short",
+                  box.write("handles.py", HANDLES))
+    assert "rank 1 " in run.out and ": ValueError: bad mesh" in run.out, run
+
+
 def test_the_error_of_a_native_worker_is_reported_though_it_writes_other_output_after_it(box):
     """As a C program does whose standard output is buffered until it ends."""
     run = box.run("sh", "-c", '"$@" 2>&1 | cat', "sh", ctrun.program("ctrun"), "--nproc-per-node=2", "--summary=short",
