@@ -29,6 +29,7 @@ struct peer_socket {
     int fd; /* descriptor number in that process */
     int rank;
     bool is_cut;
+    bool is_spared;   /* of a rank that has a GPU open: not shut down at either end */
     bool is_ended;    /* the other end has closed it: nothing to shut down */
     bool is_loopback; /* the other end has a loopback address */
     struct end local, peer;
@@ -137,12 +138,12 @@ static bool add_one(struct peer_sockets *sockets, int process, struct peer_socke
     return true;
 }
 
-/* Excludes a rank: its ends stay known, but neither end of its connections is shut down. */
+/* NCCL's threads end the process when a connection breaks. A limit of the rate does no harm. */
 static void spare_rank(struct peer_sockets *sockets, int rank)
 {
     for (size_t i = 0; i < sockets->count; i++)
         if (sockets->list[i].rank == rank)
-            sockets->list[i].rank = -1;
+            sockets->list[i].is_spared = true;
 }
 
 void peer_sockets_add(struct peer_sockets *sockets, int rank, pid_t pid, bool is_cut)
@@ -196,7 +197,7 @@ int peer_sockets_count(const struct peer_sockets *sockets, uint16_t port)
     return count == 0 ? -sockets->refused : count;
 }
 
-/* ---- Shutting down, limiting ----------------------------------------------------------------------- */
+/* ---- Shutting down, limiting --------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
 {
@@ -207,10 +208,10 @@ static int compare(const void *a, const void *b)
     return order ? order : (int)one->local.port - (int)other->local.port;
 }
 
-/* Which process of this node holds the other end: 1: another rank; 0: this rank itself, or an
- * excluded one; -1: none that we know. The list is sorted. */
+/* Which process of this node holds the other end: 1: another rank; 0: this rank itself, or one that is
+ * spared; -1: none that we know. The list is sorted. */
 static int find_holder(const struct peer_sockets *sockets,
-                       const struct peer_socket *socket)
+                       const struct peer_socket *socket, bool spares)
 {
     const struct peer_socket key = {.local = socket->peer};
     const struct peer_socket *found = bsearch(&key, sockets->list, sockets->count,
@@ -222,7 +223,7 @@ static int find_holder(const struct peer_sockets *sockets,
         found--; /* accepted ones share the listener's port */
     for (; found && found < end && is_same(&found->local, &socket->peer); found++)
         if (is_same(&found->peer, &socket->local)) {
-            if (found->rank == socket->rank || found->rank < 0)
+            if (found->rank == socket->rank || (spares && found->is_spared))
                 return 0;
             holder = 1;
         }
@@ -239,12 +240,11 @@ static bool is_listed(const uint8_t (*list)[16], size_t count, const uint8_t key
 
 static bool is_between_ranks(const struct peer_sockets *sockets,
                              const struct peer_socket *socket,
-                             const struct peer_sockets_job *job)
+                             const struct peer_sockets_job *job, bool spares)
 {
-    const int holder = find_holder(sockets, socket);
+    const int holder = find_holder(sockets, socket, spares);
 
-    if (socket->rank < 0 || socket->local.port == job->store_port ||
-        socket->peer.port == job->store_port)
+    if (socket->local.port == job->store_port || socket->peer.port == job->store_port)
         return false;
     if (holder >= 0)
         return holder > 0;
@@ -304,20 +304,21 @@ static struct peer_sockets_result act_on_all(struct peer_sockets *sockets,
                                              const struct action *action)
 {
     struct peer_sockets_result result = {.refused = sockets->refused};
+    const bool cuts = action->run == shut;
 
     if (sockets->count > 0)
         qsort(sockets->list, sockets->count, sizeof *sockets->list, compare);
     for (size_t i = 0; i < sockets->count; i++) {
         struct peer_socket *socket = &sockets->list[i];
 
-        if (socket->rank < 0 || !socket->is_cut)
+        if (!socket->is_cut || (cuts && socket->is_spared))
             continue;
         if (socket->peer.port == job->store_port)
             result.store++;
         else if (socket->is_ended)
             result.ended++;
-        else if (is_between_ranks(sockets, socket, job) ||
-                 (action->run == shut && is_to_lost_store(socket, job)))
+        else if (is_between_ranks(sockets, socket, job, cuts) ||
+                 (cuts && is_to_lost_store(socket, job)))
             result.cut += act(action, socket);
     }
     return result;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP connections between ranks, shut down from outside: a rank that waits in a collective
+/* The TCP connections between ranks, shut down or slowed from outside: a rank that waits in a collective
  * for a lost rank, or for a rank that waits itself, gets an error at once.
  *
  *     struct peer_sockets *sockets = peer_sockets_create();

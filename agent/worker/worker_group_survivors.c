@@ -158,7 +158,5 @@ int worker_group_throttle(struct worker_group *group, uint32_t rate,
                        "the connections of its ranks cannot be limited from outside: "
                        "%s",
                        strerror(result.refused));
-    return ct_fail(err, -ENOTCONN,
-                   "its ranks have no connection to another rank, or have GPUs open "
-                   "(see ctrunctl(1))");
+    return ct_fail(err, -ENOTCONN, "its ranks have no connection to another rank");
 }

@@ -284,6 +284,8 @@ const struct ctl_verb ctl_chaos = {
         "  at TIME|every TIME slow node=N|any by=TIME for=TIME\n"
         "  at TIME|every TIME full node=N|any for=TIME\n"
         "  at TIME|every TIME quota node=N|any for=TIME\n"
+        "  at TIME|every TIME throttle node=N|any to=RATE for=TIME\n"
+        "  at TIME|every TIME sever rank=N|any\n"
         "TIME is 500ms, 10s or 2m; after at and every also from..to. The "
         "same plan, seed\n"
         "and world make the same schedule. Ctrl-C ends all lasting faults. Exit code 1 "
