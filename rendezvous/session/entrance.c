@@ -87,14 +87,10 @@ static uint64_t make_key(void)
     return getrandom(&key, sizeof key, 0) == (ssize_t)sizeof key ? key : 0;
 }
 
-static struct member_link make_link(struct peer *peer, const struct ct_hello *hello)
+static struct member_link make_link(struct peer *peer)
 {
-    struct member_link link = {.id = peer->id,
-                               .peer = peer,
-                               .job = peer->job,
-                               .serves = peer->serves,
-                               .min_nodes = hello->min_nodes,
-                               .max_nodes = hello->max_nodes};
+    struct member_link link = {
+        .id = peer->id, .peer = peer, .job = peer->job, .serves = peer->serves};
 
     (void)ct_copy(link.host, sizeof link.host, peer->host); /* same size */
     ct_addr_format_host(link.seen_as, &peer->conn->remote);
@@ -102,7 +98,7 @@ static struct member_link make_link(struct peer *peer, const struct ct_hello *he
     return link;
 }
 
-static void add_member(struct peer *peer, const struct ct_hello *hello, struct run *run)
+static void add_member(struct peer *peer, struct run *run)
 {
     struct round_command command = {.kind = ROUND_ADD};
     struct member_link link;
@@ -110,7 +106,7 @@ static void add_member(struct peer *peer, const struct ct_hello *hello, struct r
     /* A new id: members are sorted by id, and with a token PROOFs may come in another order than
      * connections. */
     peer->id = ++peer->dispatch->runs.last_id;
-    link = make_link(peer, hello);
+    link = make_link(peer);
     link.key = make_key();
     command.id = link.id;
     command.link = &link;
@@ -176,7 +172,7 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
     const char *run_id = hello->run_id;
     struct run *run = run_find(&peer->dispatch->runs, run_id);
     const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &peer->resume};
-    const struct member_link link = make_link(peer, hello);
+    const struct member_link link = make_link(peer);
     const struct round_command command = {.kind = ROUND_RESUME,
                                           .id = peer->resume.id,
                                           .link = &link,
@@ -358,7 +354,7 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
                         : "the rendezvous server is out of memory");
         return;
     }
-    add_member(peer, hello, run);
+    add_member(peer, run);
 }
 
 static void challenge(struct peer *peer, const struct admission_reply *reply)
@@ -369,13 +365,13 @@ static void challenge(struct peer *peer, const struct admission_reply *reply)
                                          .challenge = &reply->challenge});
 }
 
-/* A secret proves more than the user. */
+/* A secret proves more than the user. Who has closed his end already hides who he is. */
 static bool is_other_user(const struct peer *peer)
 {
     const struct dispatch *dispatch = peer->dispatch;
 
     return dispatch->is_for_one_user && !admission_has_secret(&dispatch->rules) &&
-           peer_user_of(&peer->conn->remote, &peer->conn->local) == PEER_USER_OTHER;
+           peer_user_of(&peer->conn->remote, &peer->conn->local) != PEER_USER_OURS;
 }
 
 void entrance_on_hello(struct peer *peer, const struct ct_message *message)
