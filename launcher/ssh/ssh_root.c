@@ -271,10 +271,11 @@ static void on_ended(struct root *root, const struct ssh_message *message)
     char what[64];
 
     if (root->state != ROOT_RUNNING) {
-        ssh_console_print(root->console, MESSAGES_ERROR,
-                          "error[E_PROTOCOL]: %s reports an end (%d) of what was not "
-                          "started there",
-                          host(root, message->host), message->code);
+        ssh_console_print(
+            root->console, MESSAGES_ERROR,
+            "error[E_PROTOCOL]: %s says that its ctrun has ended (%d), but "
+            "none was started there",
+            host(root, message->host), message->code);
         if (root->code == 0 &&
             count(root, SSH_HOST_READY) + count(root, SSH_HOST_CALLED) <
                 root->options->min_nodes)
@@ -564,11 +565,10 @@ static int open_all(struct root *root, struct ctrun_error *err)
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
-/* Where no host has reported a round, the run was over before: then all hosts end with 0. */
+/* Where no host has reported a round, the run was over before: then no host ends with an error. */
 static bool has_succeeded(const struct root *root)
 {
-    return root->has_good_end &&
-           (root->has_started || count(root, SSH_HOST_ENDED) == root->job->total);
+    return root->has_good_end && (root->has_started || root->code == 0);
 }
 
 /* A failed host does not change the exit code if the run has succeeded without it; one that was

@@ -220,9 +220,10 @@ def run_with_liar(box, script, *words):
 
 @pytest.mark.parametrize("script, words, code, error", [
     ("send(READY, 0); wait_for(JOB); send(ENDED, 0)", [], 1,
-     "E_PROTOCOL]: liar reports an end (0) of what was not started there"),
+     "E_PROTOCOL]: liar says that its ctrun has ended (0), but none was started there"),
     ("send(READY, 0); wait_for(GO); send(ENDED, 0)", ["--shutdown-timeout=1"],
      75, "E_TIMEOUT]: a did not report its end in time"),
+    ("send(READY, 0); wait_for(GO); send(ENDED, 0)", ["--rdzv-conf=join_timeout=1"], 75, "E_JOIN_TIMEOUT]: 1 of 2 nodes"),
 ])
 def test_a_host_whose_end_comes_before_any_round_makes_no_run_a_success(box, script, words, code, error):
     done = run_with_liar(box, script, *words, *shell("echo started"))
