@@ -359,10 +359,11 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
     else if (waiting->joined >= waiting->min_nodes &&
              waiting->joined < waiting->max_nodes && waiting->held_ms == 0)
         (void)ct_format(dst, size,
-                        "waiting %llu s: enough nodes have joined (%u of at most %u); "
+                        "waiting %llu s: enough %s have joined (%u of at most %u); "
                         "the start waits "
                         "up to %llu s for more%s%s",
-                        (unsigned long long)(waited_ms / 1000), waiting->joined,
+                        (unsigned long long)(waited_ms / 1000),
+                        counts_tasks ? "tasks" : "nodes", waiting->joined,
                         waiting->max_nodes,
                         (unsigned long long)((waiting->left_ms + 999) / 1000),
                         waiting->missing[0] ? "; missing " : "", waiting->missing);

@@ -246,12 +246,11 @@ static const char *unit(const struct summary *summary)
 
 static void add_join_advice(struct messages_block *out, const struct summary *summary)
 {
-    messages_add(out, "do", "look at the missing %s; longer: --rdzv-conf %s%s",
-                 unit(summary),
-                 summary->is_static ? "timeout=1200" : "join_timeout=1200",
-                 summary->is_static || summary->counts_tasks /* these wait for all */
-                     ? ""
-                     : "; fewer: --nnodes MIN:MAX");
+    messages_add(
+        out, "do", "look at the missing %s; longer: --rdzv-conf %s%s", unit(summary),
+        summary->is_static ? "timeout=1200" : "join_timeout=1200",
+        summary->is_static || summary->waits_for_all ? ""
+                                                     : "; fewer: --nnodes MIN:MAX");
 }
 
 static void begin_without_worker(struct messages_block *out,
@@ -334,7 +333,8 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (root->cause == CT_CAUSE_OOM)
         messages_add(out, "do",
                      "more memory, fewer loader processes, or smaller host buffers");
-    if (root->cause == CT_CAUSE_EXEC && !ct_facts_find(&root->facts, CT_FACT_DO))
+    if (root->cause == CT_CAUSE_EXEC && ct_facts_find(&root->facts, CT_FACT_LIKELY) &&
+        !ct_facts_find(&root->facts, CT_FACT_DO))
         messages_add(out, "do", "check the name, PATH and the permissions on %s",
                      root->host);
     summary_add_others(out, verdict);

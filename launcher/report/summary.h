@@ -21,7 +21,8 @@ struct summary {
     uint64_t min_uptime_ms; /* for CT_OUTCOME_CRASH_LOOP; 0: not known */
     uint32_t min_nodes;
     const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
-    bool counts_tasks; /* min_nodes and `waiting` do: each task is an agent */
+    bool counts_tasks;  /* min_nodes and `waiting` do: each task is an agent */
+    bool waits_for_all; /* the batch system's tasks: with fewer it does not start */
     uint64_t waited_ms;
     bool is_static;                   /* backend */
     const struct past_failures *past; /* of earlier rounds; NULL: not known */

@@ -23,7 +23,7 @@ void round_note_refused(struct round *round, const char *host, const char *addre
         int code;
         const char *text;
     } reasons[] = {
-        {CTRUN_E_AUTH, "its token or proof was refused"},
+        {CTRUN_E_AUTH, "its user, token or proof was refused"},
         {CTRUN_E_VERSION, "it has another version of the protocol"},
         {CTRUN_E_WRONG_RUN, "it has another run id"},
         {CTRUN_E_FINGERPRINT, "it was started with other settings"},

@@ -104,7 +104,7 @@ def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
     assert re.fullmatch(r"  missing    : .*: last contact [\d.]+ s ago: refused with E_WRONG_RUN: it has another run id",
                         table[2]), first
     assert re.fullmatch(r" {15}127\.0\.0\.1 \(calls itself .*\): last contact [\d.]+ s ago: refused "
-                        r"with E_AUTH: its token or proof was refused", table[3]), first
+                        r"with E_AUTH: its user, token or proof was refused", table[3]), first
     assert table[4].startswith("  do         : "), first
 
 

@@ -28,7 +28,7 @@ ct_env_setf(struct ct_env *env, const char *name, const char *fmt, ...);
 void ct_env_remove(struct ct_env *env, const char *name);
 /* The value of name in a list as environ is (NULL: an empty one), borrowed; NULL: not set. */
 const char *ct_env_find(char *const *list, const char *name);
-/* The program that execvp() runs with that list: `name` itself if it has a slash, else the first executable file of that name
+/* The program that a worker with that list executes: `name` itself if it has a slash, else the first executable file of that name
  * in PATH; an empty entry of PATH is the current folder. False: there is none, or its path does not fit. Blocks with the
  * file systems. */
 bool ct_env_find_program(char *dst, size_t size, char *const *list, const char *name);

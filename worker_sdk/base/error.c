@@ -25,7 +25,7 @@ static int own_code(int rc)
     case EPERM:
     case EACCES: return CTRUN_E_DENIED;
     case EADDRINUSE: return CTRUN_E_PORT_BUSY;
-    case EADDRNOTAVAIL: return CTRUN_E_NO_HOST;
+    case EADDRNOTAVAIL:
     case ECONNREFUSED:
     case ECONNRESET:
     case EHOSTUNREACH:

@@ -17,7 +17,7 @@
 /* As CTRUN_ERRORS: codes of the programs, which no function of the SDK returns. Programs print both kinds alike, so
  * they have the same prefix. */
 #define CT_PROGRAM_ERRORS(X)                                                           \
-    X(E_NO_HOST, -20002, "no node owns the rendezvous address")                        \
+    X(E_NO_HOST, -20002, "no rendezvous accepts connections there")                    \
     X(E_LOOPBACK, -20004, "a loopback address cannot be reached by other nodes")       \
     X(E_WRONG_RUN, -20005, "the endpoint belongs to another run")                      \
     X(E_JOIN_TIMEOUT, -20006, "not all nodes joined in time")                          \

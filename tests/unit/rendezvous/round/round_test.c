@@ -2606,7 +2606,7 @@ ROUND_TEST(who_is_absent_is_a_table)
     tick(round, 5000);
     assert_string_equal(round->waiting.missing,
                         "n2, n3, n4 (never connected), 10.0.0.9?(calls itself n3) "
-                        "(refused with E_AUTH: its token or proof was refused)");
+                        "(refused with E_AUTH: its user, token or proof was refused)");
     for (uint64_t now_ms = 5000; now_ms < 61000; now_ms += 1000)
         say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     tick(round, 61000);
@@ -2617,11 +2617,11 @@ ROUND_TEST(who_is_absent_is_a_table)
         facts_text(&round->verdict.failures[0].facts),
         "19 n1\n"
         "20 n2: last contact 60.0 s ago: broken
-"
+        "
         "20 n3: never connected\n"
         "20 n4: never connected\n"
         "20 10.0.0.9?(calls itself n3): last contact 56.0 s ago: refused with E_AUTH: "
-        "its token or proof was refused\n");
+        "its user, token or proof was refused\n");
 }
 
 ROUND_TEST(clients_that_have_proven_nothing_take_no_row_of_a_node)
