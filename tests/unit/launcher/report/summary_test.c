@@ -433,7 +433,7 @@ TEST(no_worker_no_torchrun_block)
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text, "longer: --rdzv-conf timeout=1200\n"));
     summary.is_static = false;
-    summary.counts_tasks = true; /* so does a step whose tasks are the ranks */
+    summary.counts_tasks = summary.waits_for_all = true; /* a step of tasks */
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text, "1 of 2 tasks joined in 5.0 s"));
     assert_non_null(strstr(block.text, "look at the missing tasks; longer: --rdzv-conf "
