@@ -51,10 +51,26 @@ static unsigned step(struct agent *agent, enum failover_event event)
     return actions;
 }
 
+/* A ctrund that ends is started again, and the others of a run that has no world yet wait for it as well. */
+static bool awaits_first_world(const struct agent *agent)
+{
+    uint64_t generation;
+
+    (void)link_instance(agent->link, &generation);
+    return generation == 0 && !agent->waiting.is_spare &&
+           link_is_at_ctrund(agent->link);
+}
+
 static uint64_t return_ms(const struct agent *agent)
 {
-    return failover_return_ms(agent->is_silently_lost, link_tried_ms(agent->link),
-                              agent->options->connect_timeout_ms);
+    const struct agent_options *options = agent->options;
+    const uint64_t usual_ms = failover_return_ms(agent->is_silently_lost,
+                                                 link_tried_ms(agent->link),
+                                                 options->connect_timeout_ms);
+    const uint64_t join_ms = (uint64_t)ct_left_ms(
+        ct_deadline_after(agent->join_ms, options->hello.join_timeout_ms));
+
+    return awaits_first_world(agent) && join_ms > usual_ms ? join_ms : usual_ms;
 }
 
 /* The server takes a broken link for a lost node and will start a world without us: our workers
@@ -107,8 +123,9 @@ static void return_to_server(struct agent *agent, const char *why)
  * generation. */
 static void forget_world(struct agent *agent)
 {
-    if (agent->start.generation == 0)
+    if (agent->start.generation == 0 && !agent->awaits_server)
         return;
+    agent->awaits_server = false;
     agent->start.generation = 0;
     memset(&agent->stop, 0, sizeof agent->stop);
     memset(&agent->result->error, 0, sizeof agent->result->error);
@@ -181,6 +198,9 @@ void agent_on_lost(struct agent *agent, const struct ctrun_error *why)
         return;
     if (agent->state == AGENT_STOPPING) /* no node is left of its world */
         agent->result->error = *why;
+    agent->awaits_server = awaits_first_world(agent);
+    if (agent->awaits_server && agent->options->on_awaited)
+        agent->options->on_awaited(agent->options->context, why, return_ms(agent));
     return_to_server(agent, why->text);
 }
 

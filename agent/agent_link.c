@@ -132,6 +132,7 @@ static void on_down(void *context, const struct ctrun_error *why)
                       own);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
+    agent->result->was_at_ctrund = link_is_at_ctrund(agent->link);
     agent_on_lost(agent, &lost);
 }
 

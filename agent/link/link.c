@@ -74,6 +74,11 @@ uint64_t link_instance(const struct link *link, uint64_t *generation)
     return link->instance ? link->instance : link->welcomed;
 }
 
+bool link_is_at_ctrund(const struct link *link)
+{
+    return link->welcomed & CT_INSTANCE_AT_CTRUND;
+}
+
 uint64_t link_deadline_ms(const struct link *link)
 {
     return node_lease_deadline_ms(&link->lease);

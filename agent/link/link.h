@@ -88,6 +88,8 @@ const char *link_server_host(const struct link *link);
 /* The instance of the run that the server serves, or served last, and the newest START of that
  * instance that this node has had; 0: none. */
 uint64_t link_instance(const struct link *link, uint64_t *generation);
+/* Whether that server is, or was, a ctrund. */
+bool link_is_at_ctrund(const struct link *link);
 /* The addresses of both ends of the connection; false while there is none. */
 bool link_get_ends(const struct link *link, struct ct_addr *local,
                    struct ct_addr *remote);

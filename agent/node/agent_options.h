@@ -64,6 +64,7 @@ struct agent_result {
     int passed_signal;    /* the last one that was only passed on; 0: none */
     bool allocation_ends; /* the reason for the end, or for passed_signal */
     bool has_lost_checkpoint; /* the reason for `error` */
+    bool was_at_ctrund;       /* the rendezvous server was a ctrund when it was lost */
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 
@@ -258,4 +259,7 @@ struct agent_options {
     void (*on_lost)(void *context, const struct ctrun_error *why,
                     uint64_t looked_for_ms);
     void (*on_returned)(void *context);
+    /* The server, a ctrund, is lost before this node's first world: the agent looks for it for up to left_ms; then
+     * on_returned, or the end. May be NULL. */
+    void (*on_awaited)(void *context, const struct ctrun_error *why, uint64_t left_ms);
 };

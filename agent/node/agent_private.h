@@ -234,6 +234,7 @@ struct agent {
     uint64_t join_ms;
     uint64_t born_ms;
     struct ct_waiting waiting; /* the last WAITING; max_nodes 0: not waiting */
+    bool awaits_server;        /* it is lost, and this node has had no world */
     bool has_warned_clock;
     int interrupts; /* Ctrl-Cs that counted */
     int last_signal;

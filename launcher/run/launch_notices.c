@@ -355,6 +355,17 @@ static void on_lost(void *context, const struct ctrun_error *why,
             why->text, (double)looked_for_ms / 1000);
 }
 
+static void on_awaited(void *context, const struct ctrun_error *why, uint64_t left_ms)
+{
+    char span[MESSAGES_SPAN_MAX];
+
+    (void)context;
+    messages_format_span(span, left_ms);
+    messages_notice("lost the rendezvous: %s; no worker has started: looking for it "
+                    "for up to %s (join_timeout)",
+                    why->text, span);
+}
+
 static void on_returned(void *context)
 {
     struct launch *launch = context;
@@ -554,6 +565,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_saving = on_saving;
     options->on_resize = on_resize;
     options->on_lost = on_lost;
+    options->on_awaited = on_awaited;
     options->on_returned = on_returned;
     options->workers.on_worker_ended = on_worker_ended;
 }

@@ -479,6 +479,7 @@ static void wire(struct server *server, const struct server_options *options)
     }
     server->dispatch.pool = &server->pool;
     server->dispatch.only_run_id = server->run_id;
+    server->dispatch.runs.is_in_ctrund = !server->run_id;
     if (options) {
         server->dispatch.rules.token = options->token && options->token->length > 0
                                            ? options->token

@@ -108,15 +108,17 @@ static uint64_t pause_after(const struct ct_hello *hello)
 }
 
 /* A new instance, unless the agent had workers of this run: then its instance. */
-static uint64_t choose_instance(const struct ct_hello *hello)
+static uint64_t choose_instance(const struct runs *runs, const struct ct_hello *hello)
 {
-    uint64_t instance = hello->instance;
+    uint64_t instance;
 
-    if (instance == 0 &&
-        (getrandom(&instance, sizeof instance, 0) != (ssize_t)sizeof instance ||
-         instance == 0))
-        instance = ct_now_ns() | 1; /* no random bytes: the present time */
-    return instance;
+    if (hello->instance != 0)
+        return hello->instance;
+    if (getrandom(&instance, sizeof instance, 0) != (ssize_t)sizeof instance)
+        instance = ct_now_ns(); /* no random bytes: the present time */
+    instance |= 1;              /* 0 would be none */
+    return runs->is_in_ctrund ? instance | CT_INSTANCE_AT_CTRUND
+                              : instance & ~CT_INSTANCE_AT_CTRUND;
 }
 
 /* Another server may have served this run here until this one started, and workers may live that we
@@ -132,7 +134,7 @@ static int create_round(struct round **out, const struct runs *runs,
     const uint64_t lost_after_ms = or_default(hello->lost_after_ms,
                                               ROUND_LOST_AFTER_MS);
     const struct round_settings settings = {
-        .instance = choose_instance(hello),
+        .instance = choose_instance(runs, hello),
         .found_after_ms = choose_founding_ms(runs, lost_after_ms),
         .is_kept = runs->is_elected,
         .min_nodes = hello->min_nodes,

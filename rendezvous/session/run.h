@@ -56,6 +56,7 @@ struct runs {
     uint64_t began_ms; /* when this server began to serve */
     bool has_ha;       /* the run may be served elsewhere, with an own etcd */
     bool is_elected;   /* it has the journal of earlier servers */
+    bool is_in_ctrund;
 };
 
 struct run {

@@ -224,26 +224,70 @@ def test_torchrun_156_a_late_client_without_world_size_is_served(box, torch):
     assert run.code == 0, run
 
 
+def start_daemon(box, port):
+    """A ctrund with a journal; it may be started again."""
+    daemon = box.start(ctrun.program("ctrund"), f"--listen=127.0.0.1:{port}", "--journal", box.path(""))
+    ctrun.wait_until(lambda: "\n" in daemon.out, lambda: str(daemon))
+    return daemon
+
+
+@pytest.fixture
+def stopped_daemon(box):
+    """The port of a ctrund that stopped when a node of two was waiting there, and that node; its search has begun."""
+    port = ctrun.free_port()
+    daemon = start_daemon(box, port)
+    run = box.start_ctrun(*at_daemon(port, 1), "true")
+    box.wait_event("agent_state", to="joining")
+    daemon.signal(signal.SIGTERM)
+    daemon.wait()
+    ctrun.wait_until(lambda: "no worker has started: looking for it for up to " in run.err, lambda: str(run))
+    return port, run
+
+
+def at_daemon(port, number):
+    return ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=J", f"--local-addr=127.0.0.{number}",
+            "--rdzv-conf=is_host=0,join_timeout=600,keep_alive_interval=1,keep_alive_max_attempt=1"]
+
+
+def test_a_node_that_waits_for_its_first_round_waits_for_a_ctrund_that_is_stopped(box, stopped_daemon):
+    port, run = stopped_daemon
+    daemon = start_daemon(box, port)
+    other = box.start_ctrun(*at_daemon(port, 2), "true")
+    assert run.wait() == other.wait() == 0, run
+    assert "the rendezvous is back: rejoining\n" in run.err, run
+    daemon.signal(signal.SIGTERM)
+    daemon.wait()
+
+
+def test_a_node_that_waits_for_a_stopped_ctrund_ends_no_sooner_because_another_run_has_its_port(box, stopped_daemon):
+    port, run = stopped_daemon
+    refused = len(box.events("link_state", why="connected"))
+    other = box.start_ctrun("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=K", "true")
+    box.wait_event("link_state", refused + 3, why="connected")  # one of them by the other run's own agent
+    other.signal(signal.SIGTERM)
+    other.wait()
+    daemon = start_daemon(box, port)
+    other = box.start_ctrun(*at_daemon(port, 2), "true")
+    assert run.wait() == other.wait() == 0, run
+    daemon.signal(signal.SIGTERM)
+    daemon.wait()
+
+
 def test_a_round_that_waits_for_workers_from_before_a_restart_of_ctrund_says_so(box):
     """The workers that the server knew may live for 10 minutes: nothing else starts meanwhile."""
     port = ctrun.free_port()
 
-    def begin():
-        daemon = box.start(ctrun.program("ctrund"), f"--listen=127.0.0.1:{port}", "--journal", box.path(""))
-        ctrun.wait_until(lambda: "\n" in daemon.out, lambda: str(daemon))
-        return daemon
-
     def status(*words):
         return box.run(ctrun.program("ctrunctl"), "status", *words).out
 
-    daemon = begin()
+    daemon = start_daemon(box, port)
     run = box.start_ctrun("--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=J",
                           "--rdzv-conf=is_host=0,keep_alive_interval=60,keep_alive_max_attempt=10",
                           "--max-restarts=1", "sleep", "600")
     box.wait_workers(1)
     daemon.signal(signal.SIGKILL)
     daemon.wait()
-    daemon = begin()
+    daemon = start_daemon(box, port)
     box.wait_event("link_state", count=2, to="up")
     assert box.run(ctrun.program("ctrunctl"), "restart").code == 0
     said = ctrun.wait_until(lambda: re.search(r"enough nodes have joined \(1\); workers start in .*", run.err), lambda: str(run)).group()

@@ -308,6 +308,10 @@ struct ct_proof {
 };
 
 /* server -> agent; the run's settings are those of its first member */
+/* In the instance of a run that a ctrund has founded, and in no other: that server serves many runs, is no node of any, and
+ * may be started again. */
+#define CT_INSTANCE_AT_CTRUND (UINT64_C(1) << 63)
+
 struct ct_welcome {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
@@ -315,7 +319,7 @@ struct ct_welcome {
     char seen_as[CT_ADDR_TEXT_MAX];
     uint64_t wall_ns;       /* the server's clock, for people */
     char host[CT_HOST_MAX]; /* the server's machine, for people */
-    /* Random; tells this run from others of the same id. */
+    /* Random but for CT_INSTANCE_AT_CTRUND; tells this run from others of the same id. */
     uint64_t instance;
     uint64_t term; /* grows with each server that is elected; 0: there is no election */
 };
