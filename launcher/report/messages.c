@@ -302,16 +302,20 @@ void messages_print_line(enum messages_level level, const char *fmt, ...)
 }
 
 void messages_explain_leader_lost(struct messages_block *block,
-                                  const struct ctrun_error *err)
+                                  const struct ctrun_error *err, bool was_ctrund)
 {
     messages_begin(block, err->code, "%s", err->text);
     messages_add(block, "now", "no worker of this node runs; exit %d (worth retrying)",
                  CT_EXIT_RETRY);
     messages_add(
-        block, "do",
-        "start again; with --ha or --rdzv-backend=etcd a run survives the loss of "
-        "any node; with ctrund on another host it survives the loss of any node of "
-        "the job");
+        block, "do", "%s",
+        was_ctrund
+            ? "start again while ctrund runs; with ctrund --journal workers keep "
+              "running if ctrund is back within four fifths of the lease (of "
+              "--rdzv-conf: keep_alive_interval times keep_alive_max_attempt)"
+            : "start again; with --ha or --rdzv-backend=etcd a run survives the loss "
+              "of any node; with ctrund on another host it survives the loss of any "
+              "node of the job");
 }
 
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,

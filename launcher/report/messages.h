@@ -105,6 +105,6 @@ void messages_format_cause(char *dst, size_t size, const struct ct_failure *fail
 /* With --ha, while the run had no etcd of its own to continue with; `why` is the reason. */
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
                             const char *why);
-/* E_LEADER_LOST: why this node ends without a verdict, and how to avoid that. */
+/* E_LEADER_LOST: why this node ends without a verdict, and how to avoid that; was_ctrund: the server was one. */
 void messages_explain_leader_lost(struct messages_block *block,
-                                  const struct ctrun_error *err);
+                                  const struct ctrun_error *err, bool was_ctrund);

@@ -76,7 +76,7 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     } else if (err->code == CTRUN_E_LEADER_LOST && launch->ha) {
         messages_explain_no_ha(&block, err, ha_why_not(launch->ha));
     } else if (err->code == CTRUN_E_LEADER_LOST) {
-        messages_explain_leader_lost(&block, err);
+        messages_explain_leader_lost(&block, err, launch->was_at_ctrund);
     } else {
         launch_print_error(err);
         return;
@@ -395,6 +395,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
 
     if (result->signal)
         messages_hurry();
+    launch->was_at_ctrund = result->was_at_ctrund;
     past_failures_end(&launch->past, &result->verdict);
     if (launch->config->output.redacts)
         redact_failures(&result->verdict, &launch->past);

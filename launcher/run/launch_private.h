@@ -87,7 +87,9 @@ struct launch {
     int master_port_fd; /* reserves the port at which worker 0 will serve; -1: none */
     int jax_port_fd;    /* the same for JAX's coordinator, with --jax */
     char *orphans;      /* that were killed; printed after the cause; NULL: none */
-    bool has_returned;  /* rejoined after a loss of the rendezvous: print the rank */
+    bool
+        was_at_ctrund; /* at the end: the rendezvous server that was lost was a ctrund */
+    bool has_returned; /* rejoined after a loss of the rendezvous: print the rank */
 };
 
 /* ---- launch_restart.c ------------------------------------------------------------------ */

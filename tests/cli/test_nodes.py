@@ -273,6 +273,21 @@ def test_a_node_that_waits_for_a_stopped_ctrund_ends_no_sooner_because_another_r
     daemon.wait()
 
 
+@pytest.mark.parametrize("served, do", [
+    (True, "start again while ctrund runs; with ctrund --journal workers keep running if ctrund is back within "),
+    (False, "start again; with --ha or --rdzv-backend=etcd a run survives the loss of any node; with ctrund on another host ")])
+def test_who_has_lost_a_ctrund_is_not_advised_to_use_one(box, served, do):
+    port = ctrun.free_port()
+    daemon = start_daemon(box, port) if served else box.start_ctrun(*at_daemon(port, 2), "--rdzv-conf=is_host=1", "sleep", "600")
+    run = box.start_ctrun(*at_daemon(port, 1), *(["--nnodes=1"] if served else []), "sleep", "600")
+    box.wait_workers(1 if served else 2)
+    pids = [] if served else ctrun.below(daemon.process.pid)
+    ctrun.kill_at_once(daemon.process.pid, *pids)
+    daemon.wait()
+    assert run.wait() == 75, run
+    assert f"\n  do         : {do}" in run.err, run
+
+
 def test_a_round_that_waits_for_workers_from_before_a_restart_of_ctrund_says_so(box):
     """The workers that the server knew may live for 10 minutes: nothing else starts meanwhile."""
     port = ctrun.free_port()
