@@ -221,12 +221,13 @@ static int find_free_port(int port)
 
 void rdzv_endpoint_explain_busy(struct messages_block *out,
                                 const struct rdzv_endpoint *endpoint,
-                                const struct config *config, const char *owner)
+                                const struct config *config, const char *owner,
+                                bool is_ctrund)
 {
     const int free_port = find_free_port(config->rdzv.endpoint.port);
     const bool is_static = config->rdzv.backend == CONFIG_STATIC;
     const bool has_ctrun = find_ctrun(endpoint, OWNER_MS) > 0;
-    char hint[64] = "";
+    char hint[CT_HOST_MAX + 16] = "";
 
     messages_begin(out, CTRUN_E_PORT_BUSY, "port %d on %s is taken",
                    config->rdzv.endpoint.port, config->run.host);
@@ -243,6 +244,15 @@ void rdzv_endpoint_explain_busy(struct messages_block *out,
             config->run.run_id);
     else
         messages_add(out, "is it ours", "no rendezvous server answers there");
+    if (is_ctrund) {
+        format_endpoint(hint, sizeof hint, config);
+        messages_add(out, "do",
+                     "to meet at that ctrund give --rdzv-backend=c10d "
+                     "--rdzv-endpoint=%s --rdzv-conf=is_host=0%s",
+                     hint,
+                     is_static ? " in place of --node-rank and --master-addr" : "");
+        return;
+    }
     if (free_port > 0)
         (void)ct_format(hint, sizeof hint, "; %d is free now", free_port);
     if (config->run.nodes.max == 1)

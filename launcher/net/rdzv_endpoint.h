@@ -45,11 +45,12 @@ int rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint);
 /* True when one answers within eight seconds. Prints a notice that it waits, and blocks. */
 bool rdzv_endpoint_await_ctrun(const struct rdzv_endpoint *endpoint);
 
-/* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this
- * user. Connects to the port: blocks for 0.3 s an address at most. */
+/* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", or says why it is not known; `is_ctrund`: it is known to be
+ * one. Connects to the port: blocks for 0.3 s an address at most. */
 void rdzv_endpoint_explain_busy(struct messages_block *out,
                                 const struct rdzv_endpoint *endpoint,
-                                const struct config *config, const char *owner);
+                                const struct config *config, const char *owner,
+                                bool is_ctrund);
 /* E_UNREACHABLE, E_NO_HOST or E_DNS: what was asked for, what this node has. */
 void rdzv_endpoint_explain_unreachable(struct messages_block *out,
                                        const struct rdzv_endpoint *endpoint,

@@ -65,8 +65,11 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     /* Else no port of the range is free, for a store or for an endpoint that the user left out. */
     if (err->code == CTRUN_E_PORT_BUSY && !launch->serves_rendezvous &&
         launch->config->rdzv.endpoint.port > 0) {
-        (void)port_owner_describe(launch->config->rdzv.endpoint.port, owner);
-        rdzv_endpoint_explain_busy(&block, &launch->endpoint, launch->config, owner);
+        const int port = launch->config->rdzv.endpoint.port;
+        const bool is_known = port_owner_describe(port, owner) == 0;
+
+        rdzv_endpoint_explain_busy(&block, &launch->endpoint, launch->config, owner,
+                                   is_known && port_owner_may_run(port, "ctrund"));
     } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
                err->code == CTRUN_E_NO_HOST) {
         rdzv_endpoint_explain_unreachable(&block, &launch->endpoint, launch->config,

@@ -84,6 +84,19 @@ def test_two_nodes_of_one_rank_are_told_of_their_option(box, endpoint):
     first.wait()
 
 
+@pytest.mark.parametrize("words, instead", [
+    (["--node-rank=0", "--master-addr=127.0.0.1", "--master-port={port}"], " in place of --node-rank and --master-addr"),
+    (["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=1"], "")])
+def test_who_would_serve_where_a_ctrund_does_is_told_how_to_meet_there(box, words, instead):
+    daemon, endpoint = box.start_ctrund()
+    run = box.ctrun("--nnodes=2", *(word.format(port=endpoint.split(":")[-1]) for word in words), "true")
+    assert run.code == 77, run
+    assert (f"\n  do         : to meet at that ctrund give --rdzv-backend=c10d --rdzv-endpoint={endpoint} --rdzv-conf=is_host=0"
+            f"{instead}\n") in run.err, run
+    daemon.signal(signal.SIGTERM)
+    daemon.wait()
+
+
 def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
     clock = Clock(box)
     for name in ("ours", "theirs"):
