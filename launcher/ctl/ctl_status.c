@@ -160,10 +160,10 @@ static void print_waiting(const struct json_status *status)
                status->joined, status->max_nodes, status->spare);
     else if (status->is_waiting && status->held_ms > 0 &&
              status->joined >= status->min_nodes)
-        printf(
-            "  enough nodes have joined (%u); workers start in up to %.1f s, because "
-            "earlier workers of this run may still run\n",
-            status->joined, (double)status->held_ms / 1000);
+        printf("  enough nodes have joined (%u); workers start in up to %.1f s, "
+               "because %s\n",
+               status->joined, (double)status->held_ms / 1000,
+               messages_why_held(status->generation > 0 || status->missing[0]));
     else if (status->is_waiting && status->joined >= status->min_nodes &&
              status->joined < status->max_nodes)
         printf("  enough nodes have joined (%u of at most %u); the start waits up to "

@@ -380,6 +380,13 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                         waiting->missing[0] ? "; missing " : "", waiting->missing);
 }
 
+const char *messages_why_held(bool has_past)
+{
+    return has_past ? "earlier workers of this run may still run"
+                    : "the rendezvous server was started a short time ago and cannot "
+                      "know yet that no earlier workers of this run still run";
+}
+
 void messages_format_cause(char *dst, size_t size, const struct ct_failure *failure)
 {
     static const char *const texts[] = {

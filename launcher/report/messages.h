@@ -94,6 +94,9 @@ void messages_format_span(char *dst, uint64_t ms);
 /* "waiting 23 s: 1/2 nodes; missing node2"; with counts_tasks "1/2 tasks". */
 void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
                              bool counts_tasks, uint64_t waited_ms);
+/* Why the start is held (ct_waiting.held_ms): "earlier workers of this run may still run", or, where nothing is known of any
+ * (`has_past` false), that the server cannot rule them out yet. */
+const char *messages_why_held(bool has_past);
 /* "restart 1/3: rank 1 on node2 exited with 7" and its like for the other reasons. */
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop);
 /* "node2 excluded: it failed first ...": what happens to a node that failed repeatedly. False:

@@ -90,10 +90,9 @@ static void notice_held(struct launch *launch, const struct ct_waiting *waiting)
 
     if (is_due && !launch->has_noticed_held && !launch->config->run.task.is_quiet)
         messages_notice(
-            "enough %s have joined (%u); workers start in up to %.1f s, because "
-            "earlier workers of run '%s' may still run",
+            "enough %s have joined (%u); workers start in up to %.1f s, because %s",
             unit(launch), waiting->joined, (double)waiting->held_ms / 1000,
-            launch->config->run.run_id);
+            messages_why_held(launch->group_rank >= 0 || waiting->missing[0]));
     launch->has_noticed_held |= is_due;
 }
 
