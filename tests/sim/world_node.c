@@ -389,6 +389,7 @@ static void open_server(struct world_node *node)
     ct_list_init(&node->pool->conns);
     dispatch->pool = node->pool;
     dispatch->only_run_id = world.has_daemon ? NULL : "job";
+    dispatch->runs.is_in_ctrund = world.has_daemon;
     (void)snprintf(dispatch->host, sizeof dispatch->host, "node%d", node->index);
     if (node->candidate) {
         dispatch->commit = leader_candidate_output_commit(node->candidate);

@@ -74,6 +74,25 @@ static void end(struct rig *rig)
     free(rig->dispatch);
 }
 
+TEST(an_instance_says_whether_a_ctrund_has_founded_the_run)
+{
+    for (int is_in_ctrund = 0; is_in_ctrund < 2; is_in_ctrund++) {
+        const struct ct_hello hello = {
+            .run_id = "s", .min_nodes = 1, .max_nodes = 1, .lost_after_ms = LEASE_MS};
+        const struct run *run;
+        struct rig rig;
+        int rc;
+
+        begin(&rig);
+        rig.dispatch->runs.is_in_ctrund = is_in_ctrund;
+        assert_non_null(run = run_create(&rig.dispatch->runs, &hello, &rc));
+        assert_int_equal(!!(run->round->settings.instance & CT_INSTANCE_AT_CTRUND),
+                         is_in_ctrund);
+        assert_int_not_equal(run->round->settings.instance & ~CT_INSTANCE_AT_CTRUND, 0);
+        end(&rig);
+    }
+}
+
 /* The server was stopped meanwhile: the member's heartbeats wait to be read. */
 TEST(a_refusal_does_not_end_the_lease_of_a_member)
 {
