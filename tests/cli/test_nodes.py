@@ -10,6 +10,7 @@ import struct
 import ctrun
 import launch
 import pytest
+from clock import Clock
 from proxy import Proxy
 
 QUICK = "is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=1"
@@ -233,15 +234,15 @@ def start_daemon(box, port):
 
 @pytest.fixture
 def stopped_daemon(box):
-    """The port of a ctrund that stopped when a node of two was waiting there, and that node; its search has begun."""
-    port = ctrun.free_port()
+    """The port of a ctrund that stopped when a node of two was waiting there, that node, whose search has begun, and its clock."""
+    port, clock = ctrun.free_port(), Clock(box)
     daemon = start_daemon(box, port)
-    run = box.start_ctrun(*at_daemon(port, 1), "true")
+    run = box.start_ctrun(*at_daemon(port, 1), "true", env=clock.env)
     box.wait_event("agent_state", to="joining")
     daemon.signal(signal.SIGTERM)
     daemon.wait()
     ctrun.wait_until(lambda: "no worker has started: looking for it for up to " in run.err, lambda: str(run))
-    return port, run
+    return port, run, clock
 
 
 def at_daemon(port, number):
@@ -250,7 +251,7 @@ def at_daemon(port, number):
 
 
 def test_a_node_that_waits_for_its_first_round_waits_for_a_ctrund_that_is_stopped(box, stopped_daemon):
-    port, run = stopped_daemon
+    port, run, _ = stopped_daemon
     daemon = start_daemon(box, port)
     other = box.start_ctrun(*at_daemon(port, 2), "true")
     assert run.wait() == other.wait() == 0, run
@@ -259,8 +260,18 @@ def test_a_node_that_waits_for_its_first_round_waits_for_a_ctrund_that_is_stoppe
     daemon.wait()
 
 
+def test_a_node_waits_for_a_ctrund_until_its_join_timeout(stopped_daemon):
+    _, run, clock = stopped_daemon
+    clock.advance(500)
+    ctrun.wait_until(lambda: re.search(r"ctrun: waiting 5\d\d s for the rendezvous at ", run.err), lambda: str(run))
+    assert run.code is None, run
+    clock.advance(100)
+    assert run.wait() == 75, run
+    assert "error[E_LEADER_LOST]: the rendezvous on " in run.err and "\n  do         : start again while ctrund runs" in run.err, run
+
+
 def test_a_node_that_waits_for_a_stopped_ctrund_ends_no_sooner_because_another_run_has_its_port(box, stopped_daemon):
-    port, run = stopped_daemon
+    port, run, _ = stopped_daemon
     refused = len(box.events("link_state", why="connected"))
     other = box.start_ctrun("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=K", "true")
     box.wait_event("link_state", refused + 3, why="connected")  # one of them by the other run's own agent
