@@ -16,6 +16,7 @@ static int status_of_error(int code)
     case CTRUN_E_LEADER_LOST:
     case CTRUN_E_NO_HA:
     case CTRUN_E_DNS:
+    case CTRUN_E_SPARE:
     case CTRUN_E_TIMEOUT: return CT_EXIT_RETRY;
     case -EADDRINUSE:
     case CTRUN_E_PORT_BUSY:

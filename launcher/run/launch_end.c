@@ -391,6 +391,19 @@ static bool has_flaw(const struct agent_result *result)
     return result->has_lost_checkpoint || result->error.code == CTRUN_E_BUDGET;
 }
 
+/* Turns success into CTRUN_E_SPARE: without a run id, the run that has succeeded may be another job of the same program,
+ * and this node's job has not run. */
+static void check_spare(const struct launch *launch, struct agent_result *result)
+{
+    if (launch->group_rank >= 0 || launch->config->run.has_run_id || result->signal ||
+        result->error.code || result->verdict.outcome != CT_OUTCOME_SUCCEEDED)
+        return;
+    (void)ct_fail(&result->error, CTRUN_E_SPARE,
+                  "the run at this endpoint has succeeded without this node, a spare: "
+                  "it started no workers; a job of its own needs its own --rdzv-id; a "
+                  "spare needs the run's");
+}
+
 int launch_end(struct launch *launch, struct agent_result *result)
 {
     struct exit_end end;
@@ -402,6 +415,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
     past_failures_end(&launch->past, &result->verdict);
     if (launch->config->output.redacts)
         redact_failures(&result->verdict, &launch->past);
+    check_spare(launch, result);
     end_torch_events(launch, result);
     launch_check_budget(launch, result);
     end = (struct exit_end){.signal = result->signal,

@@ -322,18 +322,33 @@ def test_torchrun_087_a_newcomer_leaves_the_restarts_as_they_were(box, endpoint)
     assert rounds == {1: 0, 2: 0, 3: 1}
 
 
-def test_torchrun_072_073_157_a_spare_node_waits_and_ends_with_0(box, endpoint):
-    words = ["--nnodes=1:1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
+def run_with_spare(box, endpoint, *words):
+    words = ["--nnodes=1:1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--log-dir=logs", *words]
     first = box.start_ctrun(*words, "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
     box.wait_event("worker_started")
     spare = box.start_ctrun(*words, "sh", "-c", "exit 9")
     box.wait_event("agent_state", count=2, to="joining")
     box.write("go", "")
-    assert codes([first, spare]) == [0, 0], [first, spare]
+    assert first.wait() == 0 and "spare" not in first.err, first
+    code = spare.wait()
     assert len(box.events("worker_started")) == 1
-    # Who has started the same command twice by mistake gets 0, but no results.
+    ends = [json.loads(path.read_text()) for path in box.path("logs").glob("*/summary.json")]
+    assert sorted(end["exit_code"] for end in ends) == [0, code], ends
+    return spare, next((end for end in ends if end["exit_code"]), None)
+
+
+def test_torchrun_072_073_157_a_spare_node_waits_and_ends_with_0(box, endpoint):
+    spare, _ = run_with_spare(box, endpoint, "--rdzv-id=J")
+    assert spare.code == 0, spare
     assert spare.err.endswith("ctrun: the run has succeeded without this node, a spare: it started no workers\n")
-    assert not first.err
+
+
+def test_a_spare_without_a_run_id_may_be_another_job_and_does_not_end_with_0(box, endpoint):
+    spare, end = run_with_spare(box, endpoint)
+    assert spare.code == 75, spare
+    assert len(re.findall(r"error\[", spare.err)) == 1 and "without this node, a spare: it started no workers" in spare.err
+    assert spare.err.endswith("a job of its own needs its own --rdzv-id; a spare needs the run's\n"), spare
+    assert end["error"] == "E_SPARE", end
 
 
 def test_torchrun_086_098_a_failure_on_one_node_restarts_both(box, dump, endpoint):

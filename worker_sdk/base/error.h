@@ -40,7 +40,8 @@
     X(E_SYSTEM, -20038, "the operating system refused")                                \
     X(E_NO_HA, -20039, "the rendezvous was lost before --ha was ready")                \
     X(E_OTHER_JOB, -20040, "another job is at this endpoint")                          \
-    X(E_BUDGET, -20041, "a restart took longer than allowed")
+    X(E_BUDGET, -20041, "a restart took longer than allowed")                          \
+    X(E_SPARE, -20042, "the run has succeeded without this node")
 
 enum ct_program_code {
 #define CT_PROGRAM_CODE(NAME, value, text) CTRUN_##NAME = (value),
