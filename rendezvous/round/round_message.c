@@ -40,6 +40,20 @@ static bool is_comparable(const struct member *member, const struct ct_join *joi
     return *member->link.job.program && strcmp(member->join.role, join->role) == 0;
 }
 
+/* False if both programs are known and differ, by name or content, or the users do. After a reload the files of nodes that
+ * have joined are those of the new command, and a newcomer's is not. */
+static bool is_same_job(const struct round *round, const struct member *member,
+                        const struct member *newcomer, const struct ct_join *join)
+{
+    const struct ct_job *theirs = &member->link.job, *ours = &newcomer->link.job;
+    const bool knows_files = round->reload.number == 0 && member->join.program &&
+                             join->program;
+
+    return strcmp(theirs->program, ours->program) == 0 &&
+           strcmp(theirs->user, ours->user) == 0 &&
+           (!knows_files || member->join.program == join->program);
+}
+
 /* A member of another job than this node's; NULL: none. The first comparable member decides:
  * thousands of nodes join at once, and none of them may look at all others. */
 static const struct member *find_other_job(const struct round *round,
@@ -57,10 +71,7 @@ static const struct member *find_other_job(const struct round *round,
         if (is_alone)
             return member;
         if (is_comparable(member, join))
-            return strcmp(member->link.job.program, job->program) == 0 &&
-                           strcmp(member->link.job.user, job->user) == 0
-                       ? NULL
-                       : member;
+            return is_same_job(round, member, newcomer, join) ? NULL : member;
     }
     return NULL;
 }
@@ -90,10 +101,11 @@ static void refuse_other_job(struct round *round, struct member *newcomer,
     else
         (void)ct_format(
             text, sizeof text,
-            "%s was started on %s and is at this endpoint; here %s was started: give "
+            "%s was started on %s and is at this endpoint; here %s%s was started: give "
             "each job an endpoint of its own, or the nodes of one job the same "
             "--rdzv-id",
-            theirs, member->link.host, ours); /* fits */
+            theirs, member->link.host, strcmp(theirs, ours) == 0 ? "another file " : "",
+            ours); /* fits */
     round_refuse(round, newcomer, CTRUN_E_OTHER_JOB, text, now_ms);
 }
 

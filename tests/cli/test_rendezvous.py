@@ -454,10 +454,36 @@ def test_two_unlike_jobs_at_one_endpoint_do_not_become_one(box, endpoint, words)
 
 def test_one_run_id_says_that_unlike_programs_belong_together(box, endpoint):
     for name in ("a.py", "b.py"):
+def write_two_jobs(box):
+    """Two programs of one name that are not the same file."""
+    for name in ("a", "b"):
+        box.path(name).mkdir()
+    return [box.write(f"{name}/train.py", WAIT + f"\n# {name}") for name in ("a", "b")]
+
+
+def test_two_files_of_one_name_at_one_endpoint_do_not_become_one_job(box):
+    daemon, endpoint = box.start_ctrund()
+    a, b = write_two_jobs(box)
+    words = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=60"]
+    first = box.start_ctrun(*words, a, box.path("end"))
+    box.wait_event("agent_state", to="joining")
+    other = box.ctrun(*words, b, box.path("end"))
+    assert other.code == 77, other
+    assert re.search(r"error\[E_OTHER_JOB\]: .*'train.py' of uid \d+ was started on .* here another file 'train.py' of "
+                     r"uid \d+ was started: .*--rdzv-id", other.err), other
+    box.path("end").touch()
+    assert box.ctrun(*words, a, box.path("end")).code == 0 and first.wait() == 0, first
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
         box.write(name, "")
-    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=one", name)
-            for name in ("a.py", "b.py")]
-    assert codes(runs) == [0, 0], runs
+    for names in (("a.py", "b.py"), write_two_jobs(box)):
+        box.path("end").touch()
+        runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=one", name, box.path("end"))
+                for name in names]
+        assert codes(runs) == [0, 0], runs
+    assert "is not the file that" in runs[0].err + runs[1].err, runs
 
 
 def test_two_starts_without_nnodes_are_two_jobs_and_told_so(box, endpoint):

@@ -336,6 +336,45 @@ ROUND_TEST(two_unlike_jobs_at_one_endpoint_do_not_become_one)
     }
 }
 
+ROUND_TEST(
+    two_files_of_one_name_are_two_jobs_where_both_are_known_and_no_run_id_joins_them)
+{
+    static const struct {
+        const char *name; /* "": there is a run id */
+        uint64_t first, second;
+        uint64_t reload;
+        bool is_reader; /* the second one */
+        int code;
+    } rows[] = {
+        {"a.py", 1, 2, 0, false, CTRUN_E_OTHER_JOB},
+        {"a.py", 1, 1, 0, false, 0},
+        {"a.py", 0, 2, 0, false, 0},
+        {"a.py", 1, 0, 0, false, 0},
+        {"a.py", 1, 2, 0, true, 0},
+        {"a.py", 1, 2, 1, false, 0}, /* both were not started with what runs now */
+        {"", 1, 2, 0, false, 0},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct round *round = create(3, 3, 0);
+        struct ct_join message = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
+        struct ct_job job = {.user = "u"};
+
+        (void)ct_copy(job.program, sizeof job.program, rows[i].name);
+        add_job(round, 1, &job);
+        add_job(round, 2, &job);
+        round->reload.number = rows[i].reload;
+        message.program = rows[i].first;
+        say(round, 1, CT_MESSAGE_JOIN, &message, 0);
+        message.program = rows[i].second;
+        (void)ct_copy(message.role, sizeof message.role,
+                      rows[i].is_reader ? "reader" : "");
+        say(round, 2, CT_MESSAGE_JOIN, &message, 0);
+        assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), rows[i].code != 0);
+        assert_int_equal(round->refuse.code, rows[i].code);
+    }
+}
+
 ROUND_TEST(waiting_is_told_at_most_once_a_second)
 {
     struct round *round = create(50, 50, 0);
