@@ -88,8 +88,8 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     launch_write_own_error(err->text);
 }
 
-/* --requeue-exit's code for a run that was cut short, if all workers here have saved and ended
- * with 0: the job asks to be queued again. Else `code`. */
+/* --requeue-exit's code for a run that was cut short, if all workers here have saved and ended with 0, or if a signal came
+ * while none was running: the job asks to be queued again. Else `code`. */
 static int requeue_code(const struct launch *launch, const struct agent_result *result,
                         int code)
 {
@@ -97,7 +97,7 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
     bool is_cut_short = result->signal || result->passed_signal;
 
     if (launch->config->stop.requeue_exit == 0 || !is_cut_short || result->error.code ||
-        verdict->generation == 0 || verdict->failure_count > 0)
+        verdict->failure_count > 0)
         return code;
     if (verdict->outcome != CT_OUTCOME_SUCCEEDED && !result->signal)
         return code;

@@ -7,6 +7,7 @@ import re
 import signal
 
 import ctrun
+import launch
 import pytest
 
 COUNTING = """#!/bin/sh
@@ -159,6 +160,31 @@ def test_a_worker_that_had_to_be_killed_asks_for_no_requeue(box):
     ctrun.wait_until(lambda: box.path("up").exists(), "up")
     run.signal(signal.SIGTERM)
     assert run.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_a_node_without_workers_that_is_asked_to_end_asks_for_a_requeue_too(box, name):
+    daemon, endpoint = box.start_ctrund()
+
+    def start(endpoint, nodes, run_id, command):
+        return box.start_ctrun("--requeue-exit=85", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+                               "--rdzv-conf=is_host=0", f"--nnodes={nodes}", f"--rdzv-id={run_id}", "--no-python",
+                               "sh", "-c", command)
+
+    full = start(endpoint, 1, "full", "until [ -e leave ]; do sleep 0.05; done")
+    box.wait_event("worker_started")
+    runs = [start(endpoint, 1, "full", "exit 9"), start(endpoint, 2, "r", "exit 9")]  # a spare; in the first join
+    box.wait_event("agent_state", 3, to="joining")
+    runs.append(start(f"127.0.0.1:{launch.free_port()}", 2, "r", "exit 9"))  # nobody answers
+    box.wait_event("link_state", 4, to="connecting")
+    for run in runs:
+        run.signal(signal.Signals["SIG" + name])
+    assert [run.wait() for run in runs] == [85] * 3, runs
+    for run in runs:
+        assert "exit code 85 asks for a requeue" in run.err, run
+    leave(box, [full])
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
 
 
 def test_without_a_signal_success_is_success(box):
