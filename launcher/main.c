@@ -129,6 +129,7 @@ static int run(struct config *config, const struct options *options)
         return rc < 0 ? refuse(&err, config->stop.exit_style) : CT_EXIT_OK;
     }
     open_events();
+    ct_event_identify(config->run.run_id, config->run.host);
     for (size_t i = 0; i < config->stop.signal_count; i++)
         signal_sender_heed(config->stop.signals[i]);
     if (start_keeper(config, &keeper, &err) < 0)

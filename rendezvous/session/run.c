@@ -301,6 +301,7 @@ static void report_paused(struct run *run, const struct member *member)
     if (!is_event_due(run, &left_out))
         return;
     ct_event_begin(&event, "member_paused");
+    ct_event_str(&event, "run_id", run->id);
     ct_event_str(&event, "host", member->link.host);
     ct_event_int(&event, "generation", (int64_t)member->start.generation);
     end_event(&event, left_out);

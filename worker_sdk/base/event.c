@@ -16,6 +16,7 @@
  * and no lock is needed. The descriptor must not be replaced or closed while another thread may
  * write: the number could then be another file's. */
 static atomic_int event_fd = -1;
+static const char *own_run_id, *own_host; /* NULL: not given */
 
 int ct_event_open(const char *path)
 {
@@ -37,6 +38,12 @@ void ct_event_close(void)
 
     if (fd >= 0)
         (void)close(fd);
+}
+
+void ct_event_identify(const char *run_id, const char *host)
+{
+    own_run_id = run_id;
+    own_host = host;
 }
 
 void ct_json_write_str(struct ct_writer *out, const char *text)
@@ -85,6 +92,8 @@ int ct_json_append_str(struct ct_buf *out, const char *text)
 
 static void write_key(struct ct_event *event, const char *key)
 {
+    event->has_run_id |= strcmp(key, "run_id") == 0;
+    event->has_host |= strcmp(key, "host") == 0;
     ct_write_text(&event->out, event->out.length > 1 ? "," : "");
     ct_json_write_str(&event->out, key);
     ct_write_text(&event->out, ":");
@@ -95,6 +104,7 @@ void ct_event_begin(struct ct_event *event, const char *name)
     event->is_wanted = atomic_load(&event_fd) >= 0;
     if (!event->is_wanted)
         return;
+    event->has_run_id = event->has_host = false;
     ct_writer_init(&event->out, event->line, sizeof event->line);
     ct_write_text(&event->out, "{");
     ct_event_str(event, "event", name);
@@ -135,6 +145,10 @@ void ct_event_end(struct ct_event *event)
 
     if (!event->is_wanted || fd < 0)
         return;
+    if (own_run_id && !event->has_run_id)
+        ct_event_str(event, "run_id", own_run_id);
+    if (own_host && !event->has_host)
+        ct_event_str(event, "host", own_host);
     ct_write_text(&event->out, "}\n");
     if (event->out.bad) {
         ct_warn("event dropped reason=too_long limit=%d", CT_EVENT_MAX_BYTES);

@@ -3,7 +3,8 @@
  *
  *     ct_event_emit("worker_ended", CT_INT("rank", rank), CT_STR("cause", "signal"));
  *
- * Every line has "event", "version", "time_ns" (since 1970) and "pid". The destination is a file
+ * Every line has "event", "version", "time_ns" (since 1970) and "pid", and at its end "run_id" and "host" of a process that
+ * has given them, unless the event has a field of that name. The destination is a file
  * opened for appending (CTRUN_EVENTS names it); each event is one write(), so that several
  * processes may share it. Without a destination the calls do nothing. An event longer than
  * CT_EVENT_MAX_BYTES is dropped and counted. Any thread may emit. */
@@ -22,6 +23,7 @@ enum {
 
 struct ct_event {
     bool is_wanted; /* the destination was open at the begin */
+    bool has_run_id, has_host;
     struct ct_writer out;
     uint8_t line[CT_EVENT_MAX_BYTES];
 };
@@ -30,6 +32,8 @@ struct ct_event {
  * -ENXIO is a pipe that nobody reads. */
 int ct_event_open(const char *path);
 void ct_event_close(void);
+/* Of this process, for all events that follow; kept. Before other threads emit. */
+void ct_event_identify(const char *run_id, const char *host);
 
 struct ct_event_field {
     const char *key;

@@ -36,6 +36,33 @@ TEST(an_event_is_one_escaped_json_line)
                                  "\"list\":[1,2]}\n"));
 }
 
+TEST(an_event_ends_with_whose_it_is_unless_it_says_it_itself)
+{
+    char path[] = "/tmp/ctrun-event-XXXXXX";
+    char text[512];
+    int fd = mkstemp(path);
+    ssize_t n;
+
+    assert_int_equal(ct_event_open(path), 0);
+    ct_event_identify("run\"1", "node1");
+    ct_event_emit("a", CT_INT("rank", 1));
+    ct_event_emit("b", CT_STR("host", "node2"), CT_INT("rank", 1));
+    ct_event_emit("c", CT_STR("run_id", "x"));
+    ct_event_identify(NULL, NULL);
+    ct_event_emit("d", CT_INT("rank", 1));
+    ct_event_close();
+    assert_true((n = read(fd, text, sizeof text - 1)) > 0);
+    text[n] = '\0';
+    close(fd);
+    unlink(path);
+    assert_non_null(
+        strstr(text, "\"rank\":1,\"run_id\":\"run\\\"1\",\"host\":\"node1\"}\n"));
+    assert_non_null(
+        strstr(text, "\"host\":\"node2\",\"rank\":1,\"run_id\":\"run\\\"1\"}\n"));
+    assert_non_null(strstr(text, "\"run_id\":\"x\",\"host\":\"node1\"}\n"));
+    assert_non_null(strstr(text, "\"rank\":1}\n"));
+}
+
 TEST(an_event_too_long_is_dropped_whole)
 {
     char path[] = "/tmp/ctrun-event-XXXXXX";
