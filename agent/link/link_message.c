@@ -117,6 +117,12 @@ static bool is_of_other_run(const struct link *link, int code)
            (code == CTRUN_E_WRONG_RUN || code == CTRUN_E_OTHER_JOB);
 }
 
+/* The cause is on this node: a reader would take the address of the server, put first, for that of the bad node. */
+static bool is_about_us(int code)
+{
+    return code == CTRUN_E_EXCLUDED || code == CTRUN_E_FINGERPRINT;
+}
+
 static void refused(struct link *link, const struct ct_refuse *refuse)
 {
     struct ctrun_error why;
@@ -142,6 +148,9 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
                       "the connection to the rendezvous at %s broke, and it does not "
                       "take this node back: %s",
                       address, refuse->text);
+    else if (is_about_us(refuse->code))
+        (void)ct_fail(&why, refuse->code, "%s; refused by the rendezvous at %s",
+                      refuse->text, address);
     else
         (void)ct_fail(&why, refuse->code < 0 ? refuse->code : CTRUN_E_PROTOCOL,
                       "%s: %s", address, refuse->text);

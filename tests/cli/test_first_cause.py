@@ -519,7 +519,8 @@ def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
     ctrun.wait_until(spare_waits, "the spare waits")
     box.write("go", "")
     assert [run.wait() for run in runs] == [0, 76, 0], runs
-    assert "error[E_EXCLUDED]" in head(runs[1]), runs[1]
+    assert "error[E_EXCLUDED]: this node failed first in two rounds" in head(runs[1]), runs[1]
+    assert f"; refused by the rendezvous at {endpoint}" in head(runs[1]), runs[1]
     assert "excluded: it failed first in two rounds in a row" in runs[0].err, runs[0]
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
