@@ -283,16 +283,21 @@ static void begin_without_worker(struct messages_block *out,
     messages_begin(out, CTRUN_E_EXIT, "run '%s' failed", summary->run_id);
 }
 
-/* What ended the newest earlier rounds, as it was printed then. */
+/* What ended the newest earlier rounds, and which nodes were excluded in any, as it was printed then. */
 static void add_past(struct messages_block *out, const struct past_failures *past)
 {
     char text[1024];
 
     for (uint32_t i = 0; past && i < past->count; i++) {
-        if (past->count - i > PAST_MAX)
-            continue;
-        messages_format_stop(text, sizeof text, past->list[i]);
-        messages_add(out, "earlier", "%s", text);
+        if (past->count - i <= PAST_MAX) {
+            messages_format_stop(text, sizeof text, past->list[i]);
+            messages_add(out, "earlier", "%s", text);
+        }
+        if (past->list[i]->culprit_fate == CT_CULPRIT_EXCLUDED ||
+            past->list[i]->culprit_fate == CT_CULPRIT_BROKEN) {
+            (void)messages_format_culprit(text, sizeof text, past->list[i]);
+            messages_add(out, "excluded", "%s", text);
+        }
     }
 }
 

@@ -332,6 +332,29 @@ TEST(a_traceback_is_whole_where_no_table_follows)
     assert_non_null(strstr(block.text, "  traceback  :  b\n"));
 }
 
+TEST(an_excluded_node_is_named_though_the_rounds_that_followed_fill_the_report)
+{
+    static struct ct_stop stops[5];
+    struct past_failures past = {.count = 5};
+    struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
+    const struct summary summary = {.verdict = &v, .name = "f.py", .past = &past};
+
+    for (int i = 0; i < 5; i++) {
+        stops[i].reason = CT_STOP_FAILURE;
+        stops[i].cause = failure(0, CT_CAUSE_EXIT, 1);
+        past.list[i] = &stops[i];
+    }
+    summary_format(&block, &summary);
+    assert_null(strstr(block.text, "  excluded"));
+    stops[0].culprit_fate = CT_CULPRIT_EXCLUDED;
+    (void)snprintf(stops[0].culprit, sizeof stops[0].culprit, "node7");
+    stops[4].culprit_fate = CT_CULPRIT_KEPT;
+    summary_format(&block, &summary);
+    assert_non_null(strstr(block.text, "  excluded   : node7 excluded: it failed first "
+                                       "in two rounds in a row"));
+    assert_null(strstr(block.text, "not excluded"));
+}
+
 TEST(torchruns_block_has_the_end_that_was_seen)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_HANG, 0));
