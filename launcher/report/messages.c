@@ -434,6 +434,7 @@ static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
 {
     const struct ct_failure *cause = &stop->cause;
+    const char *joined;
     char what[256];
     char who[CT_HOST_MAX + 32];
 
@@ -466,6 +467,8 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
     else if (*cause->text)
         (void)ct_format(dst, size, "new round: %s leaves (%.200s)", cause->host,
                         cause->text);
+    else if ((joined = ct_facts_find(&cause->facts, CT_FACT_JOINED)))
+        (void)ct_format(dst, size, "new round: joined: %.256s", joined);
     else
         (void)ct_copy(dst, size, "new round: the set of nodes changes");
 }

@@ -8,6 +8,10 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
+enum {
+    JOINED_MAX_BYTES = 256
+};
+
 static void remove_member(struct round *round, struct member *member)
 {
     round_set_asked(round, member, false);
@@ -162,6 +166,24 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
         round_push_to(round, ROUND_SEND_STOP, member);
     }
     round_finish_stopping(round, now_ms);
+}
+
+void round_stop_to_grow(struct round *round, uint64_t now_ms)
+{
+    struct ct_failure cause = {.generation = round->generation,
+                               .rank = -1,
+                               .local_rank = -1,
+                               .node_rank = -1,
+                               .step = -1};
+    struct host_list hosts = {0};
+    char names[JOINED_MAX_BYTES];
+
+    member_for_each(member, &round->members)
+        if (member->state == MEMBER_READY)
+            host_list_add(&hosts, member->link.host);
+    host_list_format(&hosts, names, sizeof names);
+    (void)ct_facts_add(&cause.facts, CT_FACT_JOINED, names); /* the first: it fits */
+    round_stop_world(round, CT_STOP_MEMBERSHIP, &cause, now_ms);
 }
 
 static void begin_forming(struct round *round, uint64_t now_ms)

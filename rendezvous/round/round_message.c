@@ -177,7 +177,7 @@ static void on_join(struct round *round, struct member *member,
         if (round_has_place(round, member))
             return; /* it gets the place at the end of this step, or when the loss is settled */
         if (round_has_wrong_size(round) && !round->is_finishing)
-            round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+            round_stop_to_grow(round, now_ms);
         else
             round_send_spare(round, member);
     }

@@ -164,7 +164,7 @@ static void settle_others(struct round *round, uint64_t now_ms)
         if (member->state != MEMBER_READY || round_has_place(round, member))
             continue;
         if (round_has_wrong_size(round)) {
-            round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+            round_stop_to_grow(round, now_ms);
             return;
         }
         round_send_spare(round, member);
@@ -204,7 +204,7 @@ void round_take_newcomer(struct round *round, uint64_t now_ms)
         if (fits(round, round->members.list[i], &place))
             newcomer = round->members.list[i];
     if (!newcomer && round_has_wrong_size(round)) /* none fits any more */
-        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+        round_stop_to_grow(round, now_ms);
     if (!newcomer || round->newcomer_due_ms > 0 || is_any_away(round))
         return;
     if (!newcomer->is_announced) {

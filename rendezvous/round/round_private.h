@@ -88,6 +88,8 @@ void round_refuse_excluded(struct round *round, struct member *member, uint64_t 
 /* STOP to all; cause NULL: the membership changes. */
 void round_stop_world(struct round *round, enum ct_stop_reason reason,
                       const struct ct_failure *cause, uint64_t now_ms);
+/* The same where nodes wait to be taken in: STOP has their names. */
+void round_stop_to_grow(struct round *round, uint64_t now_ms);
 /* The next state, once no worker of the world that stops can be alive any more. */
 void round_finish_stopping(struct round *round, uint64_t now_ms);
 

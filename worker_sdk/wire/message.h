@@ -561,7 +561,7 @@ struct ct_stop {
     uint32_t restart_count; /* of the next round */
     uint32_t max_restarts;
     /* If nothing failed, cause == CT_CAUSE_NONE, and `host` and `text` say who left or asked, and
-     * why, if anybody did. */
+     * why, if anybody did; CT_FACT_JOINED: which nodes have joined. */
     struct ct_failure cause;
     uint8_t culprit_fate;      /* enum ct_culprit_fate */
     char culprit[CT_HOST_MAX]; /* its host */

@@ -501,6 +501,12 @@ TEST(lines_for_people_are_short)
                         "warning[E_PEER_LOST]: node2 (10.1.0.2, ranks 8-15) is gone: "
                         "nothing received for 5.0 s; its last known step is 412; the "
                         "next round starts when enough nodes have joined");
+    stop = (struct ct_stop){.reason = CT_STOP_MEMBERSHIP, .cause = {.rank = -1}};
+    messages_format_stop(text, sizeof text, &stop);
+    assert_string_equal(text, "new round: the set of nodes changes");
+    ct_facts_add(&stop.cause.facts, CT_FACT_JOINED, "node3, node4 and 2 more");
+    messages_format_stop(text, sizeof text, &stop);
+    assert_string_equal(text, "new round: joined: node3, node4 and 2 more");
     messages_format_span(span, 7860000);
     assert_string_equal(span, "2 h 11 min");
     messages_format_span(span, 93000);

@@ -1424,6 +1424,8 @@ ROUND_TEST(a_world_after_a_lost_node_is_told_once)
     join(round, 4, 10400);
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
+    assert_int_equal(round->stop.cause.cause, CT_CAUSE_NONE);
+    assert_string_equal(facts_text(&round->stop.cause.facts), "19 n4\n");
 }
 
 ROUND_TEST(a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time)
