@@ -74,9 +74,9 @@ static void on_saved(void *context, bool is_saved)
     add_raised(&watch->failure, agent);
     facts_add(&watch->failure, CT_FACT_NOW, "%s; workers stopped",
               is_saved ? "stacks of all ranks saved" : "the stacks could not be saved");
-    facts_add(&watch->failure, CT_FACT_DO,
-              "look at that stack; --hang-timeout %llu if this pause is normal",
-              (unsigned long long)(agent->options->hang_timeout_ms / 1000 * 3));
+    agent_add_pause(&watch->failure, agent,
+                    watch->failure.code == HANG_MEETS &&
+                        watch->view.lowest == watch->view.furthest);
     agent_report_failure(agent, &watch->failure);
 }
 

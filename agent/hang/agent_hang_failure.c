@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields that every failure of a stuck worker has. */
+/* What every failure of a stuck worker has. */
 #include "agent/node/agent_private.h"
+#include "agent/postmortem/facts.h"
 #include "agent/worker/worker.h"
 
 void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
@@ -21,4 +22,14 @@ void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
     (void)ct_copy(out->host, sizeof out->host, agent->options->hello.host);
     worker_add_role(out, worker, &agent->options->join, &agent->start);
     (void)worker_add_chaos(out, worker);
+}
+
+/* The server, which knows of all ranks, says what can be done if the rank only waits as the others do
+ * (rendezvous/report/hang_views.c). */
+void agent_add_pause(struct ct_failure *out, const struct agent *agent, bool only_waits)
+{
+    if (!only_waits)
+        facts_add(out, CT_FACT_DO,
+                  "look at that stack; --hang-timeout %llu if this pause is normal",
+                  (unsigned long long)(agent->options->hang_timeout_ms / 1000 * 3));
 }

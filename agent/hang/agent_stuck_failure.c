@@ -160,10 +160,8 @@ static void fill_text(const struct story *story)
     case STUCK_UNKNOWN:
         awaited = call_at(watch, report->suspect);
         format_call(call, &awaited);
-        (void)ct_format(
-            dst, CT_REASON_MAX,
-            "it has waited %.1f s in %s, and it is not known for which rank", seconds,
-            call);
+        (void)ct_format(dst, CT_REASON_MAX, "it has waited %.1f s in %s", seconds,
+                        call);
         return;
     }
 }
@@ -267,26 +265,6 @@ static void add_suspect(const struct story *story)
             "the calls do not match: compare the lines of the scripts in stack.txt");
 }
 
-/* Workers that ended with 0: a worker that failed would have stopped the others before. */
-static void add_ended(const struct story *story)
-{
-    const struct worker_group *group = story->watch->agent->group;
-    const int count = worker_group_count(group);
-    int *list = ct_zalloc_array((size_t)count, sizeof *list);
-    char ranks[LIST_MAX_BYTES] = "";
-    int found = 0;
-
-    for (int i = 0; list && i < count; i++)
-        if (worker_group_worker(group, i)->state == WORKER_ENDED)
-            list[found++] = worker_group_worker(group, i)->rank;
-    if (list)
-        rank_list_format(ranks, sizeof ranks, list, found);
-    if (*ranks)
-        facts_add(story->failure, CT_FACT_SO, "ended with 0 before: rank%s %s",
-                  found > 1 ? "s" : "", ranks);
-    free(list);
-}
-
 void agent_stuck_fill_call(struct ct_failure *out, const struct stuck_watch *watch,
                            int count, const struct stuck_report *report)
 {
@@ -307,10 +285,7 @@ void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,
     add_place(&story);
     add_suspect(&story);
     add_waiting(&story);
-    add_ended(&story);
     facts_add(out, CT_FACT_NOW,
               "the stacks of all ranks are saved, then the workers are stopped");
-    facts_add(out, CT_FACT_DO,
-              "look at that stack; --hang-timeout %llu if this pause is normal",
-              (unsigned long long)(agent->options->hang_timeout_ms / 1000 * 3));
+    agent_add_pause(out, agent, report->verdict == STUCK_UNKNOWN);
 }

@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include "agent/node/agent_private.h"
+#include "agent/postmortem/failure_hints.h"
+#include "agent/watch/rank_list.h"
 #include "agent/watch/stacks.h"
 #include "agent/worker/worker.h"
 
@@ -98,6 +100,22 @@ void agent_emit_round(const struct agent *agent, const char *name)
 
 /* ---- What it says ----------------------------------------------------------------------- */
 
+/* A rank that ended because its collective timed out waited until then, but may have ended before this node looked. */
+static void add_timed_out(struct ct_hang_view *view, const struct ct_stopped *stopped)
+{
+    if (view->ranks > view->waiting || (view->waiting > 0 && !*view->waiting_ranks))
+        return; /* it may be one of those that were seen */
+    if (view->ranks == 0)
+        view->lowest = view->furthest = -1;
+    for (int i = 0; i < stopped->failure_count; i++)
+        if (failure_hints_victim(&stopped->failures[i]) == FAILURE_OF_DELAY &&
+            rank_list_add(view->waiting_ranks, sizeof view->waiting_ranks,
+                          stopped->failures[i].rank)) {
+            view->ranks++;
+            view->waiting++;
+        }
+}
+
 /* Filled in in place, because it has 54 KiB. It may be sent again after a resume, and counts
  * once. */
 void agent_send_stopped(struct agent *agent)
@@ -111,8 +129,11 @@ void agent_send_stopped(struct agent *agent)
     for (int i = 0; i < stopped->failure_count; i++)
         if (stopped->failures[i].cause != CT_CAUSE_STOPPED)
             agent_add_calls(agent, &stopped->failures[i]);
-    stopped->hang = agent->hang && agent->hang->view.ranks > 0 ? agent->hang->view
-                                                               : agent->timeout_view;
+    stopped->hang = agent->timeout_view;
+    if (agent->hang && agent->hang->view.ranks > 0)
+        stopped->hang = agent->hang->view;
+    else
+        add_timed_out(&stopped->hang, stopped);
     link_send(agent->link, &message);
 }
 

@@ -636,6 +636,9 @@ void agent_close_hang(struct agent *agent);
 /* Fills the failure of a stuck worker, without what was seen of it; its step is unknown (-1). */
 void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
                       const struct worker *worker);
+/* Adds what can be done; nothing if the worker only waits for ranks as all of its node do. */
+void agent_add_pause(struct ct_failure *out, const struct agent *agent,
+                     bool only_waits);
 
 /* ---- agent_timeout.c --------------------------------------------------------------------- */
 

@@ -275,21 +275,21 @@ static const struct row rows[] = {
     VICTIM("collective operation timeout", FAILURE_OF_DELAY,
            "this rank waited in a collective until its timeout: another rank did not "
            "make the same call in time, or the network failed",
-           "look at the rank that is behind: --hang-timeout names it, with its stack"),
+           "look for a rank that is behind: --hang-timeout names it, with its stack"),
     VICTIM("ms for recv operation to complete", FAILURE_OF_DELAY,
            "this rank waited for another one in a collective of Gloo until its timeout",
-           "look at the rank that is behind: --hang-timeout names it, with its stack"),
+           "look for a rank that is behind: --hang-timeout names it, with its stack"),
     VICTIM("ms for send operation to complete", FAILURE_OF_DELAY,
            "this rank waited for another one in a collective of Gloo until its timeout",
-           "look at the rank that is behind: --hang-timeout names it, with its stack"),
+           "look for a rank that is behind: --hang-timeout names it, with its stack"),
     VICTIM("DistStoreError: wait timeout after ", FAILURE_OF_DELAY,
            "this rank waited for a key of the worker store that another rank did not "
            "set in time",
-           "look at the rank that is behind: --hang-timeout names it, with its stack"),
+           "look for a rank that is behind: --hang-timeout names it, with its stack"),
     VICTIM(" seconds waiting for clients.", FAILURE_OF_DELAY,
            "this rank waited in init_process_group(), and another one did not call it "
            "in time",
-           "look at the rank that is behind: --hang-timeout names it, with its stack"),
+           "look for a rank that is behind: --hang-timeout names it, with its stack"),
     PRINTED(
         "The client socket has timed out after ",
         "this rank did not reach the worker store at MASTER_ADDR: that node is down "

@@ -342,7 +342,7 @@ static void on_stopped(struct round *round, struct member *member,
                         member->state == MEMBER_LEAVING ? MEMBER_LEFT
                                                         : MEMBER_CONNECTED);
     failures_add_more(&round->failures, &stopped->more);
-    hang_views_add(&round->hang_views, &stopped->hang);
+    hang_views_add(&round->hang_views, stopped, member->start.world_size);
     fail_all(round, member, stopped, now_ms);
     round_on_answer(round, member);
     if (round->state != ROUND_RUNNING) {

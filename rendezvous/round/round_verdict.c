@@ -27,7 +27,7 @@ void round_close(struct round *round, const char *why)
                                                CT_FAILURES_MAX);
     }
     if (verdict->failure_count > 0) {
-        hang_views_add_fact(&round->hang_views, &verdict->failures[0]);
+        hang_views_add_facts(&round->hang_views, &verdict->failures[0]);
         poison_add_fact(&round->poison, &verdict->failures[0]);
     }
     member_for_each(member, &round->members) {

@@ -112,7 +112,18 @@ def test_another_node_says_where_its_ranks_were(box):
     said = nodes[0].err + nodes[1].err
     assert re.search(rf"when rank 0 had ended, rank 2 was in no collective: {place(box)}, {STATE}$", said, re.M), nodes
     assert sorted(stacks(box)) == ["stacks.node0.txt", "stacks.node1.txt"], nodes
-    assert "  world      : of 3 ranks seen on 2 nodes 2 wait in a collective (1, 3)\n" in said, nodes
+    assert "  world      : of 4 ranks on 2 nodes 3 wait in a collective (0-1, 3)\n" in said, nodes
+
+
+def test_where_all_ranks_of_all_nodes_waited_no_rank_is_said_to_be_behind(box):
+    port = ctrun.free_port()
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
+    nodes = [start(box, LATE, "wait()", options=options, nproc=1) for _ in range(2)]
+    assert [node.wait() for node in nodes] == [1, 1], nodes
+    said = nodes[0].err + nodes[1].err  # one of them prints more than one line
+    assert "  world      : of 2 ranks on 2 nodes 2 wait in a collective (" in said, nodes
+    assert "  do         : no rank is behind: look at the network between the nodes; " in said, nodes
+    assert "that is behind" not in said, nodes
 
 
 def test_with_several_roles_the_stacks_of_the_global_ranks_are_saved_and_nobody_is_named(box):

@@ -160,20 +160,21 @@ def test_calls_that_do_not_match_are_told(runs):
 
 def test_where_all_wait_alike_the_cause_is_not_known(runs):
     ended = end_of(runs["alike"])
-    assert re.search(r"rank [01] \(.*\) is stuck: it has waited \d+\.\d s in gloo:all_reduce 8 of default_pg, and it is "
-                     r"not known for which rank$", head(ended)), ended
+    assert re.search(r"rank [01] \(.*\) is stuck: it has waited \d+\.\d s in gloo:all_reduce 8 of default_pg$", head(ended)), ended
+    assert "  so         : it is not known for which rank it waits\n" in ended.err, ended
+    assert "  do         : no rank is behind: compare the stacks of the ranks\n" in ended.err, ended
 
 
 def test_the_number_of_a_receive_is_not_compared(runs):
     """Each pair of ranks has its own numbers, and the recorder tells the last collective only."""
     ended = end_of(runs["pairs"])
-    assert re.search(r"rank ([01]) \(.*\) is stuck: it has waited \d+\.\d s in nccl:recv [58] of default_pg, and it is "
-                     r"not known for which rank$", head(ended)), ended
+    assert re.search(r"rank ([01]) \(.*\) is stuck: it has waited \d+\.\d s in nccl:recv [58] of default_pg$", head(ended)), ended
 
 
 def test_a_rank_that_has_ended_is_told(runs):
     ended = end_of(runs["ended"])
-    assert "ended with 0 before: rank 1" in ended.err and "not known" in head(ended), ended
+    assert "  likely     : the ranks that wait, wait for rank 1, which had ended with 0\n" in ended.err, ended
+    assert "  before it  : rank 1 had ended with 0\n" in ended.err and "not known" not in ended.err, ended
 
 
 def test_who_writes_is_left_alone_while_others_wait(box):
@@ -260,11 +261,13 @@ def test_containers_with_the_same_pids_and_one_folder_have_recorders_each(box):
     assert not list(box.path("ctl").glob("*.recorder"))
 
 
-def two_nodes(box, *programs, recorder=""):
+def start_nodes(box, *programs, recorder="", options=()):
+    """A node for each rank."""
     daemon, endpoint = box.start_ctrund()
     runs = []
-    for n in range(2):
-        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={endpoint}"], recorder=recorder))
+    for n in range(len(programs)):
+        runs.append(start(box, *programs, nproc=1, options=[f"--nnodes={len(programs)}", f"--rdzv-endpoint={endpoint}", *options],
+                          recorder=recorder))
         box.wait_event("agent_state", n + 1, to="joining")
     return daemon, runs
 
@@ -273,7 +276,7 @@ def two_nodes(box, *programs, recorder=""):
     ("", "it has not entered gloo:all_reduce 8 of default_pg, in which rank 0 waits"),
     ("none", "it is in no collective, and ranks of other nodes wait in a collective")])
 def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box, recorder, what):
-    daemon, runs = two_nodes(box, WAIT, "call(7, waits=False); rest()", recorder=recorder)
+    daemon, runs = start_nodes(box, WAIT, "call(7, waits=False); rest()", recorder=recorder)
     assert [run.wait(60) for run in runs] == [1, 1], runs
     for run in runs:
         assert "rank 1 (" in head(run) and head(run).endswith(f" is stuck: {what}"), run
@@ -285,8 +288,34 @@ def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box, recorder, w
     assert daemon.wait() == 0
 
 
+def test_a_rank_of_another_node_that_has_ended_is_waited_for(box):
+    daemon, runs = start_nodes(box, WAIT, "call(7, waits=False); is_up()", WAIT, options=["--log-dir=logs"])
+    assert [run.wait(60) for run in runs] == [1, 1, 1], runs
+    for run in runs:
+        assert re.search(r"rank [02] \(.*\) is stuck: it has waited \d+\.\d s in gloo:all_reduce 8 of default_pg$", head(run)), run
+    [run] = [run for run in runs if "  world      : " in run.err]  # its node prints more than one line
+    assert "  world      : of 3 ranks on 3 nodes 2 wait in a collective (" in run.err, run
+    assert ", 1 had ended with 0 (1)\n" in run.err and "  before it  : rank 1 had ended with 0\n" in run.err, run
+    assert "  likely     : the ranks that wait, wait for rank 1, which had ended with 0\n" in run.err, run
+    assert "  do         : look at why rank 1 ended before the others\n" in run.err and "this pause" not in run.err, run
+    summaries = [json.loads(path.read_text()) for path in box.path("logs").glob("*/summary.json")]
+    assert summaries and all(1 in [failure["rank"] for failure in summary["failures"]] for summary in summaries), summaries
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_where_the_ranks_of_all_nodes_wait_no_rank_is_said_to_be_behind(box):
+    daemon, runs = start_nodes(box, WAIT, WAIT)
+    assert [run.wait(60) for run in runs] == [1, 1], runs
+    [run] = [run for run in runs if "  world      : " in run.err]
+    assert "  do         : no rank is behind: look at the network between the nodes; " in run.err, run
+    assert "this pause" not in run.err, run
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
 def test_progress_on_another_node_counts(box):
-    daemon, runs = two_nodes(box, WAIT, "write(600)")
+    daemon, runs = start_nodes(box, WAIT, "write(600)")
     writes = box.path("note.1")
     ctrun.wait_until(writes.exists, lambda: f"rank 1 writes\n{runs}")
     begun = writes.stat().st_mtime

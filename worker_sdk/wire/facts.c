@@ -17,6 +17,18 @@ bool ct_facts_add(struct ct_facts *facts, uint8_t key, const char *text)
     return true;
 }
 
+void ct_facts_remove(struct ct_facts *facts, uint8_t key)
+{
+    const struct ct_facts all = *facts;
+
+    facts->count = 0;
+    facts->used = 0;
+    for (int i = 0; i < all.count; i++)
+        if (all.list[i].key != key)
+            (void)ct_facts_add(facts, all.list[i].key,
+                               ct_facts_text(&all, i)); /* fits */
+}
+
 const char *ct_facts_text(const struct ct_facts *facts, int i)
 {
     return facts->text + facts->list[i].at;

@@ -56,6 +56,8 @@ struct ct_facts {
 
 /* Adds a copy of `text` after the others. False: no room, and nothing has changed. */
 bool ct_facts_add(struct ct_facts *facts, uint8_t key, const char *text);
+/* Removes all facts with that key. */
+void ct_facts_remove(struct ct_facts *facts, uint8_t key);
 /* The text of the fact at `i`, below `count`. Borrowed; it may be changed in place, not made longer. */
 const char *ct_facts_text(const struct ct_facts *facts, int i);
 /* The text of the first fact with that key, borrowed; NULL: there is none. */

@@ -19,6 +19,22 @@ TEST(the_first_of_a_key_is_found_and_others_are_not)
     assert_null(ct_facts_find(&facts, CT_FACT_CORE));
 }
 
+TEST(a_key_that_is_removed_leaves_room_and_the_others)
+{
+    struct ct_facts facts = {0};
+
+    assert_true(ct_facts_add(&facts, CT_FACT_DO, "first"));
+    assert_true(ct_facts_add(&facts, CT_FACT_SO, "so"));
+    assert_true(ct_facts_add(&facts, CT_FACT_DO, "second"));
+    ct_facts_remove(&facts, CT_FACT_CORE);
+    assert_int_equal(facts.count, 3);
+    ct_facts_remove(&facts, CT_FACT_DO);
+    assert_int_equal(facts.count, 1);
+    assert_int_equal(facts.used, sizeof "so");
+    assert_string_equal(ct_facts_find(&facts, CT_FACT_SO), "so");
+    assert_null(ct_facts_find(&facts, CT_FACT_DO));
+}
+
 TEST(what_does_not_fit_changes_nothing)
 {
     struct ct_facts facts = {0}, before;
