@@ -135,6 +135,9 @@ static void on_peer_failed(void *context, const char *text, const char *tried)
         return;
     }
     emit_cut(agent, text);
+    if (!*agent->unreachable)
+        (void)ct_format(agent->unreachable, sizeof agent->unreachable, "%s %s",
+                        agent->options->hello.host, text); /* cut is fine */
     ct_warn("%s %s; this network is used because the address %s was given: if workers "
             "hang, give an address of another network (ctrunctl doctor --net)",
             agent->options->hello.host, text, agent->start.master_addr);

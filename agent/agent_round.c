@@ -33,6 +33,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
     agent->timeout_view = (struct ct_hang_view){0};
+    agent->unreachable[0] = '\0';
     if (start->is_new) /* this agent may have been in this round before */
         agent->survival.generation = 0;
     agent->is_gone = agent->reload_waits = false;

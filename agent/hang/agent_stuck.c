@@ -178,6 +178,7 @@ static void send_suspect(struct stuck_watch *watch, int count)
     if (!stuck_look(watch->ranks, count, entered, watch, &report))
         return;
     agent_stuck_fill(&failure, watch, count, &report);
+    agent_add_unreachable(agent, &failure);
     failure.code = code_of(&report);
     failure.age_ms = limit_ms(watch);
     agent_stuck_fill_call(&failure, watch, count, &report);

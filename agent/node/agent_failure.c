@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports a failure of this node to the server, and stops the other workers of this node. */
 #include "agent/node/agent_private.h"
+#include "agent/postmortem/facts.h"
 
 static void send_samples(struct agent *agent)
 {
@@ -21,11 +22,19 @@ void agent_send_failure(struct agent *agent)
     link_send(agent->link, &message);
 }
 
+void agent_add_unreachable(const struct agent *agent, struct ct_failure *failure)
+{
+    if (*agent->unreachable &&
+        (failure->cause == CT_CAUSE_HANG || ct_failure_is_victim(failure)))
+        facts_add(failure, CT_FACT_SO, "%s when this round began", agent->unreachable);
+}
+
 void agent_report_failure(struct agent *agent, const struct ct_failure *failure)
 {
     agent->failure = *failure;
     agent_save_calls(agent);
     agent_add_calls(agent, &agent->failure);
+    agent_add_unreachable(agent, &agent->failure);
     agent_send_failure(agent);
     if (agent->drained_by != 0)
         agent_drained(agent);

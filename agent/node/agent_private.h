@@ -205,7 +205,9 @@ struct agent {
     } survival;
     struct reachability *reachability;
     struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
-    int peers_missing;                /* peers that have not answered yet */
+    int peers_missing; /* peers that have not answered yet */
+    /* "node3 cannot reach node2 on 10.1.0.2", the first in this round; empty: none. */
+    char unreachable[256];
     struct ct_addr first_addr, local; /* to group rank 0: its best address; our end */
     struct loop_timer *hold_timer;
     struct ct_reachability reachability_sent; /* for its generation; 0: none */
@@ -338,6 +340,8 @@ void agent_send_failure(struct agent *agent);
 void agent_report_failure(struct agent *agent, const struct ct_failure *failure);
 /* The same for the worker that failed first and has not ended yet, if there is one. */
 void agent_send_raised(struct agent *agent);
+/* Adds that this node could not reach another one, if the rank may have waited for such a one. */
+void agent_add_unreachable(const struct agent *agent, struct ct_failure *failure);
 
 /* ---- agent_flight.c --------------------------------------------------------------------- */
 
