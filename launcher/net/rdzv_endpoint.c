@@ -100,7 +100,8 @@ void rdzv_endpoint_set_port(struct rdzv_endpoint *endpoint, uint16_t port)
 /* ---- Is a ctrun there ----------------------------------------------------------------- */
 
 /* Sends a frame header with a version that does not exist: a ctrun server answers with an error
- * frame. 1: a ctrun; 0: something else; -ECONNREFUSED: nothing listens; -ETIMEDOUT: no answer. */
+ * frame. 1: a ctrun; 0: something else; -ECONNREFUSED: nothing listens; -ETIMEDOUT: no answer;
+ * -ECONNRESET: no answer this time, as of a server with too many connections. */
 static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
 {
     const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
@@ -108,29 +109,33 @@ static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
     uint64_t deadline_ms = ct_deadline_ms(limit_ms);
     uint8_t answer[2];
     size_t got = 0;
+    ssize_t n;
     int ready = 0;
     int fd = ct_client_dial(addr, deadline_ms);
 
     if (fd < 0)
         return fd == -ECONNREFUSED ? fd : 0;
-    if (send(fd, question, sizeof question, MSG_NOSIGNAL) == (ssize_t)sizeof question) {
+    n = send(fd, question, sizeof question, MSG_NOSIGNAL);
+    if (n == (ssize_t)sizeof question) {
         while (got < sizeof answer &&
                (ready = ct_client_poll(fd, POLLIN, deadline_ms)) > 0) {
-            ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
-
+            n = recv(fd, answer + got, sizeof answer - got, 0);
             if (n <= 0)
                 break;
             got += (size_t)n;
         }
     }
+    if (n < 0)
+        ready = errno == EPIPE ? -ECONNRESET : -errno;
     close(fd);
-    if (ready == -ETIMEDOUT)
+    if (ready == -ETIMEDOUT || ready == -ECONNRESET)
         return ready;
     return got == sizeof answer && answer[0] == CT_FRAME_MAGIC_0 &&
            answer[1] == CT_FRAME_MAGIC_1;
 }
 
-/* 1: a ctrun answers; -ECONNREFUSED: none yet, nothing listens; -ETIMEDOUT: none yet; 0: none. */
+/* 1: a ctrun answers; -ECONNREFUSED: none yet, nothing listens; -ETIMEDOUT, -ECONNRESET: none yet;
+ * 0: none. */
 static int find_ctrun(const struct rdzv_endpoint *endpoint, uint64_t limit_ms)
 {
     int found = 0;
@@ -152,7 +157,7 @@ int rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint)
     ct_retry_init(&retry, ct_deadline_ms(PROBE_MS));
     do /* the port may be bound, but not listening yet */
         found = find_ctrun(endpoint, PROBE_MS);
-    while (found == -ECONNREFUSED && ct_retry_pause(&retry));
+    while ((found == -ECONNREFUSED || found == -ECONNRESET) && ct_retry_pause(&retry));
     return found;
 }
 

@@ -38,9 +38,10 @@ enum rdzv_endpoint_role rdzv_endpoint_role(const struct rdzv_endpoint *endpoint,
 void rdzv_endpoint_set_port(struct rdzv_endpoint *endpoint, uint16_t port);
 
 /* 1: a ctrun server answers at one of the addresses of this machine; 0: none; -ETIMEDOUT: a program
- * accepts and sends nothing; -ECONNREFUSED: nothing listens. Blocks for at most two seconds an
- * address; a refused connection is tried again as long, because a server binds its port before it
- * listens. Joins no run. */
+ * accepts and sends nothing; -ECONNREFUSED: nothing listens; -ECONNRESET: connections are reset.
+ * Blocks for at most two seconds an address; a refused connection is tried again as long, because a
+ * server binds its port before it listens, and so is one that is reset, because a server that has
+ * too many connections may do that. Joins no run. */
 int rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint);
 /* True when one answers within eight seconds. Prints a notice that it waits, and blocks. */
 bool rdzv_endpoint_await_ctrun(const struct rdzv_endpoint *endpoint);

@@ -73,14 +73,27 @@ struct peer {
     pthread_t thread;
     const void *answer;
     size_t length;
+    bool resets_first;
 };
+
+static void reset_one(int listener)
+{
+    const struct linger now = {.l_onoff = 1};
+    const int fd = accept(listener, NULL, NULL);
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(fd);
+}
 
 static void *answer_once(void *context)
 {
     const struct peer *peer = context;
-    int fd = accept(peer->listener, NULL, NULL);
+    int fd;
     char question[CT_FRAME_HEADER_BYTES];
 
+    if (peer->resets_first)
+        reset_one(peer->listener);
+    fd = accept(peer->listener, NULL, NULL);
     if (fd >= 0 && recv(fd, question, sizeof question, MSG_WAITALL) > 0 && peer->length)
         (void)send(fd, peer->answer, peer->length, MSG_NOSIGNAL);
     close(fd);
@@ -117,28 +130,34 @@ uint64_t __wrap_ct_deadline_ms(uint64_t timeout_ms)
     return __real_ct_deadline_ms(timeout_ms < 1000 ? timeout_ms : 30 * timeout_ms);
 }
 
-static bool probe(const void *answer, size_t length, bool is_late)
+static bool probe_peer(struct peer *peer, bool is_late)
 {
     struct rdzv_endpoint there = {.count = 1};
     struct ct_addr addr;
-    struct peer peer = {.answer = answer, .length = length};
     bool is_ctrun;
 
     assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addr), 0);
-    peer.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(peer.listener, &addr.any, addr.length), 0);
-    assert_int_equal(getsockname(peer.listener, &addr.any, &addr.length), 0);
+    peer->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(peer->listener, &addr.any, addr.length), 0);
+    assert_int_equal(getsockname(peer->listener, &addr.any, &addr.length), 0);
     there.addrs[0] = addr;
     if (is_late)
-        late = &peer;
+        late = peer;
     else
-        begin(&peer);
+        begin(peer);
     is_ctrun = rdzv_endpoint_find_ctrun(&there) == 1;
     /* The thread ends even if nobody has connected. */
-    (void)shutdown(peer.listener, SHUT_RDWR);
-    assert_int_equal(pthread_join(peer.thread, NULL), 0);
-    close(peer.listener);
+    (void)shutdown(peer->listener, SHUT_RDWR);
+    assert_int_equal(pthread_join(peer->thread, NULL), 0);
+    close(peer->listener);
     return is_ctrun;
+}
+
+static bool probe(const void *answer, size_t length, bool is_late)
+{
+    struct peer peer = {.answer = answer, .length = length};
+
+    return probe_peer(&peer, is_late);
 }
 
 TEST(only_a_frame_in_return_is_a_ctrun)
@@ -151,6 +170,15 @@ TEST(only_a_frame_in_return_is_a_ctrun)
     assert_false(probe("", 0, false));
     assert_true(probe(frame, sizeof frame, true));
     assert_false(probe("", 0, true));
+}
+
+/* As a server that has too many connections at this moment. */
+TEST(who_resets_the_first_connection_is_asked_again)
+{
+    static const uint8_t frame[] = {CT_FRAME_MAGIC_0, CT_FRAME_MAGIC_1, 1, 3};
+    struct peer peer = {.answer = frame, .length = sizeof frame, .resets_first = true};
+
+    assert_true(probe_peer(&peer, false));
 }
 
 /* ---- Log directories ----------------------------------------------------------------- */
