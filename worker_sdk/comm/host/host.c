@@ -27,6 +27,7 @@
 
 enum {
     PAGE = 4096,
+    MESH_DESCRIPTORS = 3 /* epoll and wake of the mesh, bell of the exchange */
 };
 
 /* Memory of ctrun_group_alloc() on a host with one member. */
@@ -221,32 +222,52 @@ static int open_exchange(struct host *host, struct ctrun_error *err)
                : 0;
 }
 
-/* Whether this process may open so many more files. */
-static bool has_descriptors(int count)
+/* How many of `count` more files this process may open. */
+static int count_descriptors(int count, rlim_t limit)
 {
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     int found = 0;
 
-    (void)getrlimit(RLIMIT_NOFILE, &limit);
-    for (int fd = 0; found < count && (rlim_t)fd < limit.rlim_cur; fd++)
+    for (int fd = 0; found < count && (rlim_t)fd < limit; fd++)
         found += fcntl(fd, F_GETFD) < 0;
-    return found >= count;
+    return found;
 }
 
-/* Before the others know of this member: a lack of descriptors is then its own. The members that share
- * memory take one for each other member, and one for that memory; TCP takes two. Who does not know yet which
- * members these are looks for the smaller number. */
-static int check_descriptors(const struct host *host, struct ctrun_error *err)
+/* Members on this node, who may share memory with this one. */
+static int count_near(const struct ct_backend_setup *setup)
 {
-    const bool is_alone = ct_peer_is_alone(&host->peers[host->me]);
-    const int count = (host->size - 1) * (is_alone ? 2 : 1) + 1;
+    const struct ct_group_place *place = setup->place;
+    int near = 0;
 
-    if (has_descriptors(count))
+    if (place->host_id || place->local_count == 0)
+        return setup->size; /* not known yet */
+    for (int i = 0; i < setup->size; i++)
+        near += setup->ranks[i] >= place->local_first &&
+                setup->ranks[i] < place->local_first + place->local_count;
+    return near;
+}
+
+/* Before the others know of this member: a lack of descriptors is then its own. Shared memory takes one for
+ * each other member that has it, and TCP two for each member and MESH_DESCRIPTORS for all. A group on one node
+ * whose members turn out not to share memory lacks them later. */
+static int check_descriptors(const struct ct_peer *self,
+                             const struct ct_backend_setup *setup,
+                             struct ctrun_error *err)
+{
+    const int others = setup->size - 1;
+    const int near = ct_peer_is_alone(self) ? 1 : count_near(setup);
+    const int tcp = near < setup->size ? 2 * others + MESH_DESCRIPTORS : 1;
+    const int count = near - 1 + tcp;
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    int found;
+
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    if ((found = count_descriptors(count, limit.rlim_cur)) == count)
         return 0;
-    return ct_fail(err, -EMFILE,
-                   "open group: %d members take at least %d descriptors of this "
-                   "process, and there are fewer: raise its limit (ulimit -n)",
-                   host->size, count);
+    return ct_fail(
+        err, -EMFILE,
+        "open group: a group of %d members needs %d more descriptors, %d are "
+        "free of the limit %llu: raise it (ulimit -n)",
+        setup->size, count, found, (unsigned long long)limit.rlim_cur);
 }
 
 static int host_open(void **out, const struct ct_backend_setup *setup,
@@ -271,14 +292,14 @@ static int host_open(void **out, const struct ct_backend_setup *setup,
         rc = open_exchange(host, &why);
         goto close_fds;
     }
-    if (ct_segment_create(&segment_fd, &why) < 0) {
+    if (!ct_peer_is_alone(self) && ct_segment_create(&segment_fd, &why) < 0) {
         ct_warn("no shared memory, using TCP: %s", why.text);
         ct_peer_be_alone(self);
     }
     self->segment_fd = segment_fd;
     rc = ct_mesh_listen(&listener, self, &why);
     if (rc == 0)
-        rc = check_descriptors(host, &why);
+        rc = check_descriptors(self, setup, &why);
     if (rc == 0)
         rc = ct_discover(host->peers, cookie, setup, &why);
     if (rc == 0) {
