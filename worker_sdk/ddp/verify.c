@@ -12,29 +12,30 @@
 
 enum {
     TEXT_BYTES = 192,
-    REFUSAL_BYTES = 512,
-    OPTIONS =
-        11, /* of these the first NUMBERS can be told; the others only whether they are equal */
-    NUMBERS = 8
+    OPTIONS = 11
 };
 
-static const char *const ddp_names[OPTIONS] = {"the option bucket_cap_bytes",
-                                               "the option first_bucket_bytes",
-                                               "the option find_unused",
-                                               "the option static_graph",
-                                               "the option divide_by_caller",
-                                               "the option reduce_dtype",
-                                               "the option small_last",
-                                               "the option shard_gradients",
-                                               "the option hook",
-                                               "the option powersgd",
-                                               "grad of the parameters"};
-static const char *const zero_names[OPTIONS] = {
-    "the option whole_params", [NUMBERS] = "the option ddp",
-    [OPTIONS - 1] = "grad of the parameters"};
+/* Indexed by the kind in a claim: what is being created. */
+static const struct {
+    const char *prefix; /* of the sentences of all that is said here */
+    const char *title;
+    const char *call;
+} kinds[] = {{"ddp", "DDP", "ctrun_ddp_create()"},
+             {"zero", "ZeRO", "ctrun_zero_create()"}};
+
+struct option {
+    const char *name;
+    uint64_t value;
+    enum {
+        EQUALITY,
+        NUMBER,
+        DTYPE
+    } how; /* EQUALITY: only that it differs can be said */
+};
 
 /* What each rank says about itself; compared word by word. */
 struct claim {
+    uint64_t kind;
     int64_t refused; /* the code with which it refused its own arguments, 0: none */
     uint64_t no_init_sync;
     uint64_t count;
@@ -83,37 +84,53 @@ static bool has_own_memory(const struct ctrun_param *params, size_t count)
     return false;
 }
 
-static void claim_options(uint64_t values[OPTIONS], const struct ct_ddp_model *model)
+/* Names are the same on all ranks that create the same kind. */
+static void claim_options(struct option options[OPTIONS],
+                          const struct ct_ddp_model *model)
 {
     const struct ctrun_ddp_options *ddp = model->ddp;
+    size_t n = 0;
 
-    values[OPTIONS - 1] = has_own_memory(model->params, model->count);
+    memset(options, 0, OPTIONS * sizeof *options);
+    options[n++] = (struct option){"grad of the parameters",
+                                   has_own_memory(model->params, model->count),
+                                   EQUALITY};
     if (!ddp) {
-        values[0] = model->zero->whole_params;
-        values[NUMBERS] = model->zero->ddp != NULL;
+        options[n++] = (struct option){"the option whole_params",
+                                       model->zero->whole_params, NUMBER};
+        options[n++] = (struct option){"the option ddp", model->zero->ddp != NULL,
+                                       EQUALITY};
         return;
     }
-    values[0] = ddp->bucket_cap_bytes;
-    values[1] = ddp->first_bucket_bytes;
-    values[2] = ddp->find_unused;
-    values[3] = ddp->static_graph;
-    values[4] = ddp->divide_by_caller;
-    values[5] = ddp->reduce_dtype;
-    values[6] = ddp->small_last;
-    values[7] = ddp->shard_gradients;
-    values[8] = ddp->hook != NULL;
-    values[9] = digest_powersgd(CT_HASH_START, ddp->powersgd);
+    const struct option own[] = {
+        {"the option bucket_cap_bytes", ddp->bucket_cap_bytes, NUMBER},
+        {"the option first_bucket_bytes", ddp->first_bucket_bytes, NUMBER},
+        {"the option find_unused", ddp->find_unused, NUMBER},
+        {"the option static_graph", ddp->static_graph, NUMBER},
+        {"the option divide_by_caller", ddp->divide_by_caller, NUMBER},
+        {"the option reduce_dtype", ddp->reduce_dtype, DTYPE},
+        {"the option small_last", ddp->small_last, NUMBER},
+        {"the option shard_gradients", ddp->shard_gradients, NUMBER},
+        {"the option hook", ddp->hook != NULL, EQUALITY},
+        {"the option powersgd", digest_powersgd(CT_HASH_START, ddp->powersgd),
+         EQUALITY}};
+    _Static_assert(sizeof own == (OPTIONS - 1) * sizeof *own, "one more: grad");
+    memcpy(options + n, own, sizeof own);
 }
 
 static struct claim claim_make(const struct ct_ddp_model *model, int local)
 {
-    struct claim claim = {.refused = local,
+    struct option options[OPTIONS];
+    struct claim claim = {.kind = !model->ddp,
+                          .refused = local,
                           .no_init_sync = model->ddp && model->ddp->no_init_sync,
                           .count = model->count};
 
     if (local < 0)
         return claim; /* nothing of ours can be trusted to be readable */
-    claim_options(claim.options, model);
+    claim_options(options, model);
+    for (size_t i = 0; i < OPTIONS; i++)
+        claim.options[i] = options[i].value;
     claim.params = CT_HASH_START;
     for (size_t p = 0; p < model->count; p++)
         claim.params = digest_u64(claim.params, digest_param(&model->params[p]));
@@ -134,9 +151,11 @@ static void describe(char text[TEXT_BYTES], const struct ctrun_param *param)
 
 /* Finds the first parameter that differs, by one digest per parameter, then exchanges its
  * descriptions. */
-static int explain_params(struct ctrun_group *group, const struct ctrun_param *params,
-                          size_t count, struct ctrun_error *err)
+static int explain_params(struct ctrun_group *group, const struct ct_ddp_model *model,
+                          struct ctrun_error *err)
 {
+    const struct ctrun_param *params = model->params;
+    const size_t count = model->count;
     size_t ranks = (size_t)ctrun_group_size(group);
     uint64_t *mine = ct_zalloc_array(count, sizeof *mine);
     uint64_t *all = ct_zalloc_array(count, ranks * sizeof *all);
@@ -148,7 +167,7 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
     int rc = -ENOMEM;
 
     if (!mine || !all || !texts) {
-        ct_fail(err, rc, "ddp: out of memory");
+        ct_fail(err, rc, "out of memory");
         goto done;
     }
     for (size_t i = 0; i < count; i++)
@@ -172,9 +191,9 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
         goto done;
     rc = ct_fail(
         err, CTRUN_E_MISMATCH,
-        "DDP expects same model across all ranks, but params[%zu] is %s on rank 0 "
+        "%s expects same model across all ranks, but params[%zu] is %s on rank 0 "
         "and %s on rank %zu (differing from rank 0: %s)",
-        p, texts[0], texts[r], r, differing);
+        kinds[!model->ddp].title, p, texts[0], texts[r], r, differing);
 done:
     free(texts);
     free(all);
@@ -192,19 +211,24 @@ static int explain_counts(const struct claim *claims, int rank, int ranks,
         other++;
     return ct_fail(
         err, CTRUN_E_MISMATCH,
-        "DDP expects same model across all ranks, but Rank %d has %llu params, "
+        "%s expects same model across all ranks, but Rank %d has %llu params, "
         "while rank %d has inconsistent %llu params.",
-        rank, (unsigned long long)claims[rank].count, other,
-        (unsigned long long)claims[other].count);
+        kinds[claims[rank].kind].title, rank, (unsigned long long)claims[rank].count,
+        other, (unsigned long long)claims[other].count);
 }
 
-/* All ranks know that rank r has refused its arguments; it tells them why. `own` is its sentence. */
+/* All ranks know that rank r has refused its arguments; it tells them why. `own` is its sentence, which need not
+ * begin as theirs will. */
 static int explain_refusal(struct ctrun_group *group, const struct claim *claims, int r,
                            const char *own, struct ctrun_error *err)
 {
-    char text[REFUSAL_BYTES] = "";
+    const char *prefix = kinds[claims[r].kind].prefix;
+    const size_t length = strlen(prefix);
+    char text[CTRUN_ERROR_TEXT_MAX] = "";
     int rc;
 
+    if (strncmp(own, prefix, length) == 0 && strncmp(own + length, ": ", 2) == 0)
+        own += length + 2;
     (void)ct_copy(text, sizeof text, own);
     rc = ctrun_broadcast(group, text, text, sizeof text, CTRUN_U8, r, NULL, err);
     text[sizeof text - 1] = '\0';
@@ -213,20 +237,28 @@ static int explain_refusal(struct ctrun_group *group, const struct claim *claims
                             ct_error_name((int)claims[r].refused), text);
 }
 
-static int explain_options(const struct claim *claims, int r, bool is_ddp,
-                           struct ctrun_error *err)
+static int explain_options(const struct claim *claims, int r,
+                           const struct ct_ddp_model *model, struct ctrun_error *err)
 {
-    const char *const *names = is_ddp ? ddp_names : zero_names;
+    struct option options[OPTIONS];
+    uint64_t first, other;
     int i = 0;
 
+    claim_options(options, model);
     while (claims[r].options[i] == claims[0].options[i])
         i++;
-    if (i >= NUMBERS)
+    first = claims[0].options[i];
+    other = claims[r].options[i];
+    if (options[i].how == EQUALITY)
         return ct_fail(err, CTRUN_E_MISMATCH, "%s differs between rank 0 and rank %d",
-                       names[i], r);
+                       options[i].name, r);
+    if (options[i].how == DTYPE)
+        return ct_fail(err, CTRUN_E_MISMATCH, "%s is %s on rank 0 and %s on rank %d",
+                       options[i].name, ct_dtype_name((int)first),
+                       ct_dtype_name((int)other), r);
     return ct_fail(err, CTRUN_E_MISMATCH, "%s is %llu on rank 0 and %llu on rank %d",
-                   names[i], (unsigned long long)claims[0].options[i],
-                   (unsigned long long)claims[r].options[i], r);
+                   options[i].name, (unsigned long long)first,
+                   (unsigned long long)other, r);
 }
 
 static int compare_claims(struct ctrun_group *group, const struct claim *claims,
@@ -238,7 +270,7 @@ static int compare_claims(struct ctrun_group *group, const struct claim *claims,
     for (int r = 0; r < ranks; r++) {
         if (claims[r].no_init_sync != claims[0].no_init_sync)
             return ct_fail(err, CTRUN_E_MISMATCH,
-                           "ddp: rank %d has the option no_init_sync, rank %d has not",
+                           "rank %d has the option no_init_sync, rank %d has not",
                            claims[0].no_init_sync ? 0 : r,
                            claims[0].no_init_sync ? r : 0);
         counts = counts && claims[r].count == claims[0].count;
@@ -249,13 +281,20 @@ static int compare_claims(struct ctrun_group *group, const struct claim *claims,
         return explain_counts(claims, ctrun_group_rank(group), ranks, err);
     for (int r = 0; r < ranks; r++)
         if (claims[r].params != claims[0].params)
-            return explain_params(group, model->params, (size_t)claims[0].count, err);
+            return explain_params(group, model, err);
     for (int r = 0; r < ranks; r++)
-        if (memcmp(claims[r].options, claims[0].options, sizeof claims->options) != 0) {
-            const int rc = explain_options(claims, r, model->ddp != NULL, err);
+        if (memcmp(claims[r].options, claims[0].options, sizeof claims->options) != 0)
+            return explain_options(claims, r, model, err);
+    return 0;
+}
 
-            return model->ddp ? (ct_wrap(err, "ddp"), rc) : rc;
-        }
+/* 0: all ranks create the same. */
+static int check_kinds(const struct claim *claims, int ranks, struct ctrun_error *err)
+{
+    for (int r = 1; r < ranks; r++)
+        if (claims[r].kind != claims[0].kind)
+            return ct_fail(err, CTRUN_E_MISMATCH, "rank 0 calls %s, rank %d %s",
+                           kinds[claims[0].kind].call, r, kinds[claims[r].kind].call);
     return 0;
 }
 
@@ -277,19 +316,24 @@ int ct_ddp_verify(struct ctrun_group *group, const struct ct_ddp_model *model,
     struct claim *claims;
     struct ctrun_error own;
     struct ctrun_error *const to = local < 0 ? &own : err;
+    const int ranks = ctrun_group_size(group);
     int rc, refused;
 
-    claims = ct_zalloc_array((size_t)ctrun_group_size(group), sizeof *claims);
+    claims = ct_zalloc_array((size_t)ranks, sizeof *claims);
     if (!claims)
-        return ct_fail(err, -ENOMEM, "ddp: out of memory");
+        return ct_fail(err, -ENOMEM, "%s: out of memory", kinds[mine.kind].prefix);
     rc = ctrun_all_gather(group, &mine, claims, sizeof mine, CTRUN_U8, NULL, to);
-    refused = rc == 0 ? find_refusal(claims, ctrun_group_size(group)) : -1;
+    if (rc == 0)
+        rc = check_kinds(claims, ranks, to);
+    refused = rc == 0 ? find_refusal(claims, ranks) : -1;
     if (refused >= 0)
         rc = explain_refusal(group, claims, refused,
                              local < 0 && err ? err->text : ctrun_strerror(local), to);
     else if (rc == 0)
         rc = compare_claims(group, claims, model, err);
     free(claims);
+    if (local == 0 && rc < 0)
+        ct_wrap(err, "%s", kinds[mine.kind].prefix);
     return local < 0 ? local : rc;
 }
 

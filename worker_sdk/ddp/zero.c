@@ -206,8 +206,6 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
                        &(struct ct_ddp_model){
                            .params = zero->params, .count = zero->count, .zero = &own},
                        own_rc, err);
-    if (rc < 0 && own_rc == 0)
-        ct_wrap(err, "zero");
     if (rc < 0 || (rc = build(zero, &own, err)) < 0) {
         ctrun_zero_destroy(zero);
         return rc;

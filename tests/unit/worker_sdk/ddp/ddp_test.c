@@ -446,35 +446,42 @@ static void mismatch_body(struct ctrun_group *group, void *context)
         params[1].no_grad = true, params[1].is_buffer = odd;
     else if (strcmp(story, "options") == 0 && odd)
         options.first_bucket_bytes = 1;
+    else if (strcmp(story, "reduce") == 0 && odd)
+        options.reduce_dtype = CTRUN_BF16;
     else if (strcmp(story, "no_sync") == 0)
         options.no_init_sync = odd;
     else if (strcmp(story, "refused") == 0 && odd)
         params[1].sizes[0] = -1;
     if (strcmp(story, "count") == 0)
-        expect(
-            ctrun_ddp_create(&ddp, group, params, count, &options, &err),
-            CTRUN_E_MISMATCH, &err, "DDP expects same model across all ranks, but Rank",
-            rank == 0 ? "Rank 0 has 2 params, while rank 1 has inconsistent 1 params."
-            : odd     ? "Rank 1 has 1 params, while rank 0 has inconsistent 2 params."
-                      : "Rank 2 has 2 params, while rank 1 has inconsistent 1 params.");
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err,
+               "ddp: DDP expects same model across all ranks, but Rank",
+               rank == 0
+                   ? "Rank 0 has 2 params, while rank 1 has inconsistent 1 params."
+               : odd ? "Rank 1 has 1 params, while rank 0 has inconsistent 2 params."
+                     : "Rank 2 has 2 params, while rank 1 has inconsistent 1 params.");
     else if (strcmp(story, "shape") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
-               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               CTRUN_E_MISMATCH, &err, "ddp: DDP expects same model",
                "params[0] is 'w' f32 [2, 3] on rank 0 and 'w' f32 [3, 2] on rank 1 "
                "(differing from rank 0: rank 1)");
     else if (strcmp(story, "dtype") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
-               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               CTRUN_E_MISMATCH, &err, "ddp: DDP expects same model",
                "params[1] is 'v' f32 [2] on rank 0 and 'v' f16 [2] on rank 1");
     else if (strcmp(story, "buffer") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
-               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               CTRUN_E_MISMATCH, &err, "ddp: DDP expects same model",
                "params[1] is 'v' f32 [2] without gradient on rank 0 and 'v' f32 [2] "
                "buffer without gradient on rank 1 (differing from rank 0: rank 1)");
     else if (strcmp(story, "options") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "ddp: the option first_bucket_bytes is ",
                " on rank 0 and 1 on rank 1");
+    else if (strcmp(story, "reduce") == 0)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err,
+               "ddp: the option reduce_dtype is f32 on rank 0 and bf16 on rank 1", "");
     else if (strcmp(story, "no_sync") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err,
@@ -485,7 +492,7 @@ static void mismatch_body(struct ctrun_group *group, void *context)
     else
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err,
-               "rank 1 failed (E_USAGE): ddp: params[1] 'v': sizes[0] is -1", "");
+               "ddp: rank 1 failed (E_USAGE): params[1] 'v': sizes[0] is -1", "");
     CHECK(ddp == NULL);
 }
 
@@ -493,8 +500,8 @@ TORCH_TEST(t21_differing_models_fail_on_every_rank,
            "vector parameter count differs; "
            "vector parameter shape differs; param_layout_mismatch_error")
 {
-    static char stories[][8] = {"count",   "shape",   "dtype",  "buffer",
-                                "options", "no_sync", "refused"};
+    static char stories[][8] = {"count",   "shape",  "dtype",   "buffer",
+                                "options", "reduce", "no_sync", "refused"};
 
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         worlds_run_with(3, mismatch_body, stories[i]);

@@ -8,6 +8,7 @@
 #include "tests/lib/worlds.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/base/hash.h"
 #include "worker_sdk/ddp/shares.h"
 
@@ -372,8 +373,11 @@ WORLD_TEST(misuse_is_told, 2)
     struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
     struct ctrun_work *work;
     struct ctrun_zero *zero;
+    struct ctrun_ddp *ddp = NULL;
     struct ctrun_error err;
     struct model model;
+    char text[100];
+    int rc;
 
     make_model(&model, WHOLE);
     model.params[4].dtype = CTRUN_F64;
@@ -388,13 +392,21 @@ WORLD_TEST(misuse_is_told, 2)
     model.params[1].sizes[0] = 97 - ctrun_group_rank(group);
     CHECK(ctrun_zero_create(&zero, group, model.params, 2, NULL, &err) ==
           CTRUN_E_MISMATCH);
-    CHECK(strncmp(err.text, "zero: ", 6) == 0 && strstr(err.text, "'b'"));
+    CHECK(strncmp(err.text, "zero: ZeRO expects", 18) == 0 && strstr(err.text, "'b'"));
     model.params[1].sizes[0] = 97;
     options.whole_params = ctrun_group_rank(group) == 1;
     CHECK(ctrun_zero_create(&zero, group, model.params, 2, &options, &err) ==
           CTRUN_E_MISMATCH);
     CHECK(strcmp(err.text,
                  "zero: the option whole_params is 0 on rank 0 and 1 on rank 1") == 0);
+    rc = ctrun_group_rank(group) == 0
+             ? ctrun_ddp_create(&ddp, group, model.params, 2, NULL, &err)
+             : ctrun_zero_create(&zero, group, model.params, 2, NULL, &err);
+    CHECK(rc == CTRUN_E_MISMATCH && !ddp && !zero);
+    (void)ct_format(text, sizeof text,
+                    "%s: rank 0 calls ctrun_ddp_create(), rank 1 ctrun_zero_create()",
+                    ctrun_group_rank(group) == 0 ? "ddp" : "zero");
+    CHECK(strcmp(err.text, text) == 0);
     CHECK_OK(ctrun_zero_create(&zero, group, model.params, 2, NULL, &err));
     call.work = &work;
     CHECK(ctrun_zero_share(zero, &call, &err) == CTRUN_E_UNSUPPORTED);
