@@ -33,18 +33,23 @@ static struct sequence *get_sequence(const char *run)
     return sequence;
 }
 
-int ct_session_count_groups(struct ctrun_session *session)
+int ct_session_count_groups(struct ctrun_session *session,
+                            const struct ct_worker_world *world)
 {
+    const bool has_moved = world && world->store_port != 0;
     struct sequence *sequence;
     char run[sizeof sequence->run];
 
     (void)ct_format(run, sizeof run, "%s:%d rank %d of %llu.%d.%u",
-                    session->master_addr, session->master_port, session->rank,
+                    has_moved ? world->store_addr : session->master_addr,
+                    has_moved ? world->store_port : session->master_port, session->rank,
                     (unsigned long long)session->generation, session->restart_count,
-                    session->epoch);
+                    world ? world->epoch : session->epoch);
     pthread_mutex_lock(&mutex);
     sequence = get_sequence(run);
     pthread_mutex_unlock(&mutex);
-    session->group_sequence = sequence ? &sequence->count : NULL;
-    return sequence ? 0 : -ENOMEM;
+    if (!sequence)
+        return -ENOMEM;
+    session->group_sequence = &sequence->count;
+    return 0;
 }

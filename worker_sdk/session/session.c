@@ -212,7 +212,7 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     pthread_mutex_init(&session->board_lock, NULL);
     if ((rc = read_environment(session, err)) == 0 &&
         (rc = check_shm_disable(err)) == 0 &&
-        (rc = ct_session_count_groups(session)) < 0)
+        (rc = ct_session_count_groups(session, NULL)) < 0)
         ct_fail(err, rc, "session: out of memory");
     if (rc < 0) {
         pthread_mutex_destroy(&session->board_lock);

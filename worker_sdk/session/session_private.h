@@ -49,9 +49,10 @@ struct ctrun_session {
     bool has_regrouped; /* a group was opened since then, and no rank has died */
 };
 
-/* Finds group_sequence: the number of groups that all ranks set out to open in this epoch, in all
- * sessions of this process. 0, or -ENOMEM. */
-int ct_session_count_groups(struct ctrun_session *session);
+/* Finds group_sequence: the number of groups that all ranks set out to open in the epoch of `world`, in
+ * all sessions of this process; NULL: before any decision. 0, or -ENOMEM: it stays as it was. */
+int ct_session_count_groups(struct ctrun_session *session,
+                            const struct ct_worker_world *world);
 /* Whether a group may be opened; `name`: of the call. -EINVAL for NULL; CTRUN_E_USAGE in a child of
  * fork(): its parent uses the same connections, and has the same rank. */
 int ct_session_check(const struct ctrun_session *session, const char *name,

@@ -39,24 +39,27 @@ static int take_world(struct ctrun_session *session,
                       const struct ct_worker_world *world, struct ctrun_error *err)
 {
     int *ranks;
+    int count = 0;
 
     if (!is_in(world, session->rank))
         return ct_fail(err, CTRUN_E_CHANGED,
                        "%s: rank %d counts as lost: the others continue without it",
                        name_call(session), session->rank);
-    if (!(ranks = ct_zalloc_array((size_t)session->world_size, sizeof *ranks)))
+    ranks = ct_zalloc_array((size_t)session->world_size, sizeof *ranks);
+    /* Before the first change: a call that failed for lack of memory may be repeated. */
+    if (!ranks || ct_session_count_groups(session, world) < 0) {
+        free(ranks);
         return ct_fail(err, -ENOMEM, "%s: out of memory", name_call(session));
-    session->rank_count = 0;
+    }
     for (int i = 0; i < session->world_size; i++)
         if (is_in(world, i))
-            ranks[session->rank_count++] = i;
+            ranks[count++] = i;
     free(session->ranks);
     session->ranks = ranks;
+    session->rank_count = count;
     session->epoch = world->epoch;
     session->losses = world->losses;
     ct_session_move_store(session, world);
-    if (ct_session_count_groups(session) < 0)
-        return ct_fail(err, -ENOMEM, "%s: out of memory", name_call(session));
     session->stop_point = session->grow_point = (struct ct_stop_point){0};
     session->has_met = session->has_regrouped = false;
     return 0;

@@ -9,6 +9,7 @@
 
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
@@ -339,6 +340,48 @@ TEST(a_group_left_out_at_a_loss_is_passed_twice_after_the_next)
     ctrun_close(session);
     end_agent(&agent);
     assert_int_equal(agent.asked, 2);
+}
+
+static size_t fail_at; /* of the allocations after the answer; 0: none */
+
+int __real_ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
+                                     uint64_t deadline_ms, struct ct_worker_world *out,
+                                     struct ctrun_error *err);
+int __wrap_ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
+                                     uint64_t deadline_ms, struct ct_worker_world *out,
+                                     struct ctrun_error *err);
+int __wrap_ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
+                                     uint64_t deadline_ms, struct ct_worker_world *out,
+                                     struct ctrun_error *err)
+{
+    int rc = __real_ct_agent_socket_ask_world(agent, epoch, deadline_ms, out, err);
+
+    ct_alloc_fail_at(fail_at);
+    fail_at = 0;
+    return rc;
+}
+
+/* The memory for the ranks, and for the number of groups in this epoch. */
+TEST(an_answer_that_found_no_memory_is_taken_at_the_next_call)
+{
+    for (uint32_t n = 1; n <= 2; n++) {
+        struct agent agent = {.world = {.epoch = 40 + n, .ranks = {1}}};
+        struct ctrun_session *session;
+        struct ctrun_group *old, *next;
+        struct ctrun_error err;
+
+        begin_agent(&agent);
+        assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+        old = open_alone(session);
+        fail_at = n;
+        assert_int_equal(ctrun_group_shrink(&next, session, old, NULL, &err), -ENOMEM);
+        assert_string_equal(err.text, "shrink: out of memory");
+        assert_int_equal(ctrun_group_shrink(&next, session, old, NULL, &err), 0);
+        ctrun_group_close(old);
+        ctrun_group_close(next);
+        ctrun_close(session);
+        end_agent(&agent);
+    }
 }
 
 static bool is_aborted; /* by another member, while a group is opened */
