@@ -448,6 +448,14 @@ static bool all_can_split(const struct choice *choices, int size)
     return true;
 }
 
+/* This member will not repeat its part with the others: they would wait for it in the next call. */
+static int end_parent(struct ctrun_group *parent, int rc, const struct ctrun_error *why,
+                      struct ctrun_error *err)
+{
+    parent->backend->abort(parent->self, rc, why->text);
+    return ct_fail(err, rc, "%s", why->text);
+}
+
 /* The parent is in use until all members have done their share. */
 static int split_parent(struct ctrun_group **out, const struct ct_group_place *place,
                         struct ctrun_group *parent, const struct choice *choices,
@@ -472,8 +480,7 @@ static int split_parent(struct ctrun_group **out, const struct ct_group_place *p
         parent->backend->set_splitting(parent->self, false);
         return 0;
     }
-    parent->backend->abort(parent->self, rc, why.text);
-    return ct_fail(err, rc, "%s", why.text);
+    return end_parent(parent, rc, &why, err);
 }
 
 /* Asked for a part with the parent's back end. */
@@ -493,6 +500,7 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
     struct choice own = {.color = color}, *choices;
     struct ct_call call = {
         .kind = CT_CALL_SPLIT, .in = &own, .count = CHOICE_WORDS, .dtype = CTRUN_I32};
+    struct ctrun_error why;
     int rc;
 
     *out = NULL;
@@ -514,8 +522,9 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
     parent->split_count += rc == 0; /* else the parent has failed on all ranks */
     if (rc == 0 && all_can_split(choices, parent->size))
         rc = split_parent(out, place, parent, choices, &options, err);
-    else if (rc == 0 && color >= 0)
-        rc = open_part(out, place, parent, choices, &options, err);
+    else if (rc == 0 && color >= 0 &&
+             (rc = open_part(out, place, parent, choices, &options, &why)) < 0)
+        rc = end_parent(parent, rc, &why, err);
     free(choices);
     return rc;
 }

@@ -375,9 +375,12 @@ CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *s
 /* Cuts `parent` into groups: members that pass the same color form one group, in the order of their
  * ranks in parent (there is no key for another order); CTRUN_SPLIT_NONE: *out is NULL. Collective
  * over parent's members, which may be only a part of the world. options as above, NULL: as
- * parent's; its ranks are ignored. Either group may be closed first. An error of this rank alone,
- * in its arguments or its back end, is reported at once, and the call may be repeated; meanwhile
- * the others wait, and at their deadline parent ends. nccl: ncclCommSplit() does it, which needs no
+ * parent's; its ranks are ignored. Given options say all: a zero in them is the default, not
+ * parent's value; begin with CTRUN_GROUP_OPTIONS_INIT. Either group may be closed first. An error
+ * of this rank alone, in its arguments or the choice of its back end, is reported at once, and the
+ * call may be repeated; meanwhile the others wait, and at their deadline parent ends. Any other
+ * error, also too few free descriptors (-EMFILE), comes after the members have met in parent, and
+ * ends it for all of them. nccl: ncclCommSplit() does it, which needs no
  * store, where all members have NCCL 2.18.1 or newer, make their part with nccl on parent's device,
  * and no CUDA graph has calls of parent. Where a member fails meanwhile or is lost, parent ends on
  * all members; else they would wait for it. Under --survive=sdk a failure of one is CTRUN_E_ABORTED
@@ -1649,7 +1652,7 @@ struct ctrun_shards_options {
 /* Makes the directory, in which this process must be able to write; its parent must exist. Local.
  * The members of `group` save together, each at the same step; NULL: this process alone. The group
  * is kept. With async use it for nothing else, since the thread uses it: make one by
- * ctrun_group_split(). options may be NULL. */
+ * ctrun_group_split() with the back end "host" in its options. options may be NULL. */
 CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
                                 struct ctrun_group *group,
                                 const struct ctrun_shards_options *options,

@@ -3,6 +3,7 @@
  * the background, in groups of 1 to 5 processes, over each kind of wire. */
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -531,6 +532,33 @@ WORLD_TEST(a_part_has_the_options_of_its_parent, 2)
     CHECK(part->timeout_ms == 600000);
     ctrun_group_close(part);
     ctrun_group_close(parent);
+}
+
+/* Ranks 0 and 1 have no descriptors for their part; rank 2 has a part of its own, and learns it from parent. */
+WORLD_TEST(a_split_that_fails_after_the_meeting_ends_the_parent, 3)
+{
+    const int rank = ctrun_group_rank(group);
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct rlimit limit, none;
+    struct ctrun_group *part;
+    struct ctrun_error err;
+    const int next = dup(STDERR_FILENO); /* the lowest one that is free */
+    int rc;
+
+    (void)context;
+    close(next);
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit;
+    none.rlim_cur = (rlim_t)next;
+    if (rank < 2)
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    rc = ct_group_split(&part, &place, group, rank / 2, NULL, &err);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(rc == (rank < 2 ? -EMFILE : 0) && !part == (rank < 2));
+    CHECK(ctrun_barrier(group, NULL, &err) < 0 && strstr(err.text, "open group: "));
+    if (rank < 2)
+        CHECK(ct_group_split(&part, &place, group, 0, NULL, &err) < 0);
+    ctrun_group_close(part);
 }
 
 TEST(a_group_splits_by_color)
