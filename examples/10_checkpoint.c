@@ -68,6 +68,7 @@ int main(int argc, char **argv)
 {
     const char *folder = argc > 1 ? argv[1] : "checkpoints";
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_group_options host = CTRUN_GROUP_OPTIONS_INIT;
     struct ctrun_session *session;
     struct ctrun_group *world, *savers;
     struct ctrun_shards *shards;
@@ -75,10 +76,11 @@ int main(int argc, char **argv)
     uint64_t step = 0, end;
     double sum = 0;
 
-    options.async = true; /* its thread has a group of its own */
+    options.async = true;  /* its thread has a group of its own, */
+    host.backend = "host"; /* which sends what is in the host's memory */
     if (ctrun_open(&session, NULL, &err) < 0 ||
         ctrun_group_open(&world, session, NULL, &err) < 0 ||
-        ctrun_group_split(&savers, session, world, 0, NULL, &err) < 0 ||
+        ctrun_group_split(&savers, session, world, 0, &host, &err) < 0 ||
         ctrun_shards_open(&shards, folder, savers, &options, &err) < 0)
         return ctrun_fail_worker(&err);
     state.name = "state";
