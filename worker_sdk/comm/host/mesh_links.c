@@ -323,6 +323,8 @@ static void accept_arrivals(struct opening *opening)
                 opening->last_errno = errno;
             return;
         }
+        if (ct_is_short(-opening->last_errno))
+            opening->last_errno = 0; /* there is enough again */
         if (opening->arrival_count == ARRIVALS_MAX)
             make_room(opening);
         opening->arrivals[opening->arrival_count++] = (struct arrival){

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -162,6 +163,52 @@ TEST(an_accepted_connection_has_bbr_only_between_hosts)
         expect_no_bbr_over_loopback(opening.mesh.data[1], other_net == 0);
         finish(&opening);
     }
+}
+
+/* ---- Descriptors were short ------------------------------------------------------------- */
+
+/* Called by the member in each turn: it may accept one connection in the third turn only, and no other comes
+ * until its deadline is over. */
+static int lack_for_a_turn(void *context, struct ctrun_error *err)
+{
+    struct opening *opening = context;
+    struct rlimit limit;
+    int next;
+
+    (void)err;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (opening->given == 0)
+        opening->ours[0] = connect_and_greet(opening, 0);
+    if (opening->given < 2) {
+        close(next = dup(STDERR_FILENO)); /* the lowest one that is free */
+        limit.rlim_cur = opening->given == 0 ? (rlim_t)next : limit.rlim_max;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    } else {
+        stopped_ms = STOP_MS;
+    }
+    opening->given++;
+    return 0;
+}
+
+TEST(a_lack_that_has_passed_is_not_why_others_are_missing)
+{
+    struct opening opening;
+    struct ctrun_error err;
+    struct rlimit limit, all;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    begin(&opening, 0);
+    opening.ours[1] = -1;
+    opening.setup.watch = (struct ct_watch){lack_for_a_turn, &opening};
+    opening.setup.deadline_ms = __real_ct_now_ms() + STOP_MS;
+    assert_int_equal(ct_mesh_open(&opening.mesh, &opening.setup, &err),
+                     CTRUN_E_TIMEOUT);
+    assert_null(strstr(err.text, strerror(EMFILE)));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_int_equal(all.rlim_cur, all.rlim_max);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    finish(&opening);
+    stopped_ms = 0;
 }
 
 /* ---- The connecting member was stopped -------------------------------------------------- */
