@@ -382,7 +382,7 @@ static struct ct_call agreement(const struct ct_call *call, uint64_t *sum)
     return shared;
 }
 
-/* Of a member whose own lengths are right: it has waited for a member that then failed. */
+/* All members have come through their messages, so none has found out which two ranks differ. */
 static int fail_unbalanced(const struct ct_call *call, struct ctrun_error *err)
 {
     return ct_fail(err, CTRUN_E_MISMATCH,
