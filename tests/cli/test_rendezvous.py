@@ -11,6 +11,7 @@ import struct
 import ctrun
 import launch
 import pytest
+import schema
 from clock import Clock
 
 
@@ -349,6 +350,15 @@ def test_a_spare_without_a_run_id_may_be_another_job_and_does_not_end_with_0(box
     assert len(re.findall(r"error\[", spare.err)) == 1 and "without this node, a spare: it started no workers" in spare.err
     assert spare.err.endswith("a job of its own needs its own --rdzv-id; a spare needs the run's\n"), spare
     assert end["error"] == "E_SPARE", end
+
+
+def test_every_event_of_agents_and_guards_has_the_run_and_the_machine(box, endpoint):
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=J", "true") for _ in range(2)]
+    assert codes(runs) == [0, 0], runs
+    found = box.events()
+    assert {"worker_started", "agent_state", "round_changed", "guard_ended"} <= {event["event"] for event in found}
+    assert {(event.get("run_id"), event.get("host")) for event in found} == {("J", os.uname().nodename)}, found
+    schema.check_events(box)
 
 
 def test_torchrun_086_098_a_failure_on_one_node_restarts_both(box, dump, endpoint):
