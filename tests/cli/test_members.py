@@ -291,7 +291,7 @@ UNPROVEN = "without a token any program that reaches the rendezvous could have a
 
 
 def test_without_a_token_a_node_takes_the_reload_of_its_own_ctrunctl_alone(box, cluster):
-    """The second node is a spare, as a stranger could be."""
+    """The second node is a spare, as any program could be that reaches the rendezvous."""
     cluster.start(2, "1", "--rdzv-backend=c10d", program=[loops(box, "old.sh", "old")])
     cluster.world(1, 1)
     new = loops(box, "new.sh", "new")
