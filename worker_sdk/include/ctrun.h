@@ -339,7 +339,7 @@ struct ctrun_group_options {
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; 0, default: 600 000 */
     /* 1 shared memory inside a host (default), 0 TCP even there. It is TCP, too, for a rank whose
-     * environment has CTRUN_SHM_DISABLE=1, or that has no pidfd_open() */
+     * environment has CTRUN_SHM_DISABLE=1, or whose kernel has no pidfd_open(2) */
     int shm;
     void *
         stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
