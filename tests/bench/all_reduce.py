@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All-reduce (f32, SUM) on one machine, and a barrier (0 bytes): our shared memory and TCP beside gloo and MPI.
 
-usage: all_reduce.py [RANKS] [TURNS]     default 2 and then 4 ranks, 3 turns
+usage: all_reduce.py [RANKS] [TURNS]     default 2 and then 4 ranks, 4 turns
 
-Each library is run in turn, TURNS times over, every second time in the reverse order, so that noise hits all alike.
+Each library is run in turn, TURNS times over, every second time in the reverse order, so that noise hits all alike: an even number of TURNS.
 gloo comes from Debian's torch and from the one that CTRUN_TEST_TORCH names; MPI from mpicc.mpich and mpicc.openmpi. What is not installed is left out (scripts/deps bench installs it)."""
 import os
 import pathlib
@@ -90,7 +90,7 @@ def compare(ranks, turns):
 
 
 def main():
-    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 4
     for ranks in [int(sys.argv[1])] if len(sys.argv) > 1 else (2, 4):
         compare(ranks, turns)
 
