@@ -238,14 +238,15 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
     bool is_first;
 
     pthread_mutex_lock(&agent->lock);
-    is_first = !agent->has_step;
+    /* Without a connection only the first call tries at once: the agent's accept queue is full. */
+    is_first = agent->fd >= 0 ? !agent->has_sent : !agent->has_step;
     agent->step = step;
     agent->has_step = true;
     if (agent->fd >= 0 || agent->name[0]) {
         now = ct_now_ms();
         if (agent->has_progress)
             ct_progress_step(step, now);
-        /* The first one always: the agent adds up from it what a restart took. */
+        /* The first one that can be sent always: the agent adds up from it what a restart took. */
         if (is_first || now >= agent->next_send_ms)
             publish_step(agent, now);
     }

@@ -442,6 +442,35 @@ TEST(the_first_step_is_sent_at_once)
     close_pair(&pair);
 }
 
+/* Not only the first call is sent at once: the first step that has a connection is. */
+TEST(a_step_is_sent_at_once_where_the_first_found_the_queue_full)
+{
+    struct pair pair = {.passed = -1};
+    int fillers[8], count = 0;
+
+    pair.listener = listen_as_agent(pair.name, sizeof pair.name);
+    while (count < 8 && (fillers[count] = ct_agent_socket_connect(pair.name)) >= 0)
+        count++;
+    assert_int_equal(fillers[count], -EAGAIN);
+    ct_buf_init(&pair.in, 4096);
+    set_good_environment();
+    setenv(CT_ENV_AGENT_SOCKET, pair.name, 1);
+    assert_int_equal(ctrun_open(&pair.session, NULL, NULL), 0);
+    ctrun_step(pair.session, 7);
+    while (count > 0) {
+        close(accept4(pair.listener, NULL, NULL, SOCK_CLOEXEC));
+        close(fillers[--count]);
+    }
+    assert_int_equal(ct_agent_socket_check_loss(&pair.session->agent, NULL),
+                     0); /* connects */
+    ctrun_step(pair.session, 8);
+    pair.fd = accept4(pair.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    receive_first(&pair, CT_MESSAGE_WORKER_PROGRESS);
+    expect_message(pair.fd, &pair.in, CT_MESSAGE_WORKER_STEP);
+    assert_int_equal(message.step.step, 8);
+    close_pair(&pair);
+}
+
 TEST(what_a_rank_measures_can_be_read_and_names_are_checked)
 {
     struct ct_progress page;
