@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -95,6 +96,7 @@ static void find_host_id(struct ct_peer *peer)
  * sandbox without pidfd_open(), as valgrind is. The other members learn of it from host_id. */
 static bool may_share(void)
 {
+    static atomic_bool has_warned; /* once a process, not once a group */
     const char *disable = getenv("CTRUN_SHM_DISABLE");
     int fd;
 
@@ -102,7 +104,10 @@ static bool may_share(void)
         return false;
     fd = ct_pidfd_open(getpid());
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
-        ct_warn("no shared memory, using TCP: pidfd_open: %s", strerror(errno));
+        const int error = errno;
+
+        if (!atomic_exchange(&has_warned, true))
+            ct_warn("no shared memory, using TCP: pidfd_open: %s", strerror(error));
         return false;
     }
     if (fd >= 0)

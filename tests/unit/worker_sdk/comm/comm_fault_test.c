@@ -121,7 +121,13 @@ static void refuse_pidfds(void)
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* One rank or all of them cannot share memory, or are not allowed to. */
+static void count_line(void *count, enum ctrun_log_level level, const char *line)
+{
+    (void)level;
+    *(int *)count += strstr(line, "no shared memory, using TCP: pidfd_open") != NULL;
+}
+
+/* One rank or all of them cannot share memory, which is warned of once, or are not allowed to. */
 static int shares_nothing(int rank, void *context)
 {
     const struct scene *scene = context;
@@ -129,8 +135,12 @@ static int shares_nothing(int rank, void *context)
     struct ctrun_group *group;
     struct ctrun_error err;
     int sum = rank;
+    int warnings = 0;
+    int refused = 0;
 
+    ctrun_log_to(count_line, &warnings, CTRUN_LOG_WARN);
     if (rank == VICTIM || scene->variant / 2) {
+        refused = scene->variant % 2;
         if (scene->variant % 2)
             refuse_pidfds();
         else
@@ -141,6 +151,9 @@ static int shares_nothing(int rank, void *context)
     CHECK_OK(ctrun_all_reduce(group, &sum, &sum, 1, CTRUN_I32, CTRUN_SUM, NULL, &err));
     CHECK(sum == 0 + 1 + 2 + 3);
     ctrun_group_close(group);
+    ctrun_group_close(ranks_open(rank, NULL, &options));
+    ctrun_log_to(NULL, NULL, CTRUN_LOG_WARN);
+    CHECK(warnings == refused);
     return 0;
 }
 
