@@ -71,10 +71,9 @@ struct ct_call {
     uint64_t deadline_ms; /* monotonic */
     struct ct_comm_message *messages; /* in their order; owned by the call's owner */
     size_t message_count;
-    uint64_t
-        parts; /* ALL_GATHER_V: a hash of the counts, equal on all ranks; ALL_TO_ALL_V: of
-                     * this rank's counts, such that their sum over all ranks is 0 unless they
-                     * differ, and after the agreement that sum; else 0 */
+    /* ALL_GATHER_V: a hash of the counts, equal on all ranks; ALL_TO_ALL_V: of this rank's counts, such
+     * that their sum over all ranks is 0 unless they differ, and after the agreement that sum; else 0 */
+    uint64_t parts;
     enum ct_device_kernel kernel; /* COMPUTE */
     struct ct_device_args args;   /* of the kernel */
     bool is_awaited;              /* the host waits for the call at once */
