@@ -217,7 +217,7 @@ static int explain_counts(const struct claim *claims, int rank, int ranks,
         other, (unsigned long long)claims[other].count);
 }
 
-/* All ranks know that rank r has refused its arguments; it tells them why. `own` is its sentence, which need not
+/* All ranks know that rank r has refused its arguments; it sends them why. `own` is its sentence, which need not
  * begin as theirs will. */
 static int explain_refusal(struct ctrun_group *group, const struct claim *claims, int r,
                            const char *own, struct ctrun_error *err)
