@@ -37,7 +37,8 @@ struct member_link {
     char host[CT_HOST_MAX];            /* its name as it told us, for messages */
     char seen_as[CT_ADDR_TEXT_MAX];    /* its address as the server sees it */
     char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it connected to */
-    bool serves;       /* the server is in its process, and the run is lost with it */
+    bool serves; /* the server is in its process, and the run is lost with it */
+    uint32_t min_nodes, max_nodes; /* of its HELLO; 0: not known */
     struct ct_job job; /* empty: not known, or told before this server was restarted */
 };
 

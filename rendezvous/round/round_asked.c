@@ -40,11 +40,19 @@ void round_on_resize(struct round *round, struct member *member,
     round_start_if_complete(round, now_ms);
 }
 
-/* They need not be those of the member's HELLO, nor those that it was sent last: another server may have been here. */
+/* Without a resize that this server knows of, the limits may be those of a server before it: then they are not those
+ * of HELLO. */
 void round_send_limits(struct round *round, struct member *member)
 {
-    round->resize.min_nodes = round->settings.min_nodes;
-    round->resize.max_nodes = round->settings.max_nodes;
+    const struct round_settings *settings = &round->settings;
+    const struct member_link *link = &member->link;
+
+    if (round->resize.max_nodes == 0 &&
+        (link->max_nodes == 0 || (link->min_nodes == settings->min_nodes &&
+                                  link->max_nodes == settings->max_nodes)))
+        return;
+    round->resize.min_nodes = settings->min_nodes;
+    round->resize.max_nodes = settings->max_nodes;
     round_push_to(round, ROUND_SEND_RESIZE, member);
 }
 

@@ -87,10 +87,14 @@ static uint64_t make_key(void)
     return getrandom(&key, sizeof key, 0) == (ssize_t)sizeof key ? key : 0;
 }
 
-static struct member_link make_link(struct peer *peer)
+static struct member_link make_link(struct peer *peer, const struct ct_hello *hello)
 {
-    struct member_link link = {
-        .id = peer->id, .peer = peer, .job = peer->job, .serves = peer->serves};
+    struct member_link link = {.id = peer->id,
+                               .peer = peer,
+                               .job = peer->job,
+                               .serves = peer->serves,
+                               .min_nodes = hello->min_nodes,
+                               .max_nodes = hello->max_nodes};
 
     (void)ct_copy(link.host, sizeof link.host, peer->host); /* same size */
     ct_addr_format_host(link.seen_as, &peer->conn->remote);
@@ -98,7 +102,7 @@ static struct member_link make_link(struct peer *peer)
     return link;
 }
 
-static void add_member(struct peer *peer, struct run *run)
+static void add_member(struct peer *peer, const struct ct_hello *hello, struct run *run)
 {
     struct round_command command = {.kind = ROUND_ADD};
     struct member_link link;
@@ -106,7 +110,7 @@ static void add_member(struct peer *peer, struct run *run)
     /* A new id: members are sorted by id, and with a token PROOFs may come in another order than
      * connections. */
     peer->id = ++peer->dispatch->runs.last_id;
-    link = make_link(peer);
+    link = make_link(peer, hello);
     link.key = make_key();
     command.id = link.id;
     command.link = &link;
@@ -172,7 +176,7 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
     const char *run_id = hello->run_id;
     struct run *run = run_find(&peer->dispatch->runs, run_id);
     const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &peer->resume};
-    const struct member_link link = make_link(peer);
+    const struct member_link link = make_link(peer, hello);
     const struct round_command command = {.kind = ROUND_RESUME,
                                           .id = peer->resume.id,
                                           .link = &link,
@@ -354,7 +358,7 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
                         : "the rendezvous server is out of memory");
         return;
     }
-    add_member(peer, run);
+    add_member(peer, hello, run);
 }
 
 static void challenge(struct peer *peer, const struct admission_reply *reply)
