@@ -4,6 +4,8 @@
  * link_send() may find that the connection is gone. It then calls on_down() or agent_on_break(), and the agent may have
  * another state, or no link, when it returns. */
 
+#include <errno.h>
+
 #include "agent/node/agent_private.h"
 #include "worker_sdk/wire/layout.h"
 
@@ -35,7 +37,8 @@ static void on_up(void *context, const struct ct_welcome *welcome)
     agent_on_welcomed(agent);
 }
 
-static void on_connecting(void *context, const char *why, uint64_t waited_ms)
+static void on_connecting(void *context, const struct ctrun_error *why,
+                          uint64_t waited_ms)
 {
     const struct agent *agent = context;
 
@@ -123,9 +126,11 @@ static void on_down(void *context, const struct ctrun_error *why)
     format_ranks(ranks, sizeof ranks, agent);
     format_leaver(leaver, sizeof leaver, agent);
     if (agent->lost_after_ms > 0 &&
-        (why->code == CTRUN_E_UNREACHABLE || why->code == CTRUN_E_NO_HOST))
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST,
-                      "the rendezvous%s%s is gone: %s%s%s%s", *host ? " on " : "", host,
+        (why->code == CTRUN_E_UNREACHABLE || why->code == CTRUN_E_NO_HOST ||
+         why->code == -EXFULL))
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s%s %s: %s%s%s%s",
+                      *host ? " on " : "", host,
+                      why->code == -EXFULL ? "does not take this node back" : "is gone",
                       why->text, leaver, ranks, own);
     else if (why->code == CTRUN_E_LEADER_LOST)
         (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s%s%s", why->text, leaver, ranks,

@@ -66,8 +66,10 @@ struct link_options {
     /* The connection broke; for left_ms the link tries to resume on a new one. May be NULL. */
     void (*on_break)(void *context, const struct ctrun_error *why, uint64_t left_ms);
     void (*on_resumed)(void *context, const struct ct_resumed *resumed);
-    /* Still trying: `why` is the error of the last attempt. May be NULL. */
-    void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
+    /* Still trying: `why` is the error of the last attempt; -EXFULL: the server has no room for
+     * this node yet. May be NULL. */
+    void (*on_connecting)(void *context, const struct ctrun_error *why,
+                          uint64_t waited_ms);
 };
 
 int link_open(struct link **out, const struct link_options *options,

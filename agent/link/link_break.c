@@ -116,6 +116,24 @@ static void add_meaning(char *dst, size_t size, const char *what, int rc)
         (void)ct_append(dst, size, ": %s", meaning); /* cut is fine */
 }
 
+static int code_of(int rc)
+{
+    switch (rc) {
+    case -ECONNREFUSED: return CTRUN_E_NO_HOST;
+    case -EXFULL: return rc;
+    default: return CTRUN_E_UNREACHABLE;
+    }
+}
+
+/* True if the server has said that it is full, and no later attempt says more: it may also close a
+ * connection without an answer, and where its name has several addresses it may not listen at all. */
+static bool is_still_full(const struct link *link, int rc)
+{
+    return link->why.code == -EXFULL &&
+           (link->server == link->blamed ? rc == -ECONNRESET || rc == -EPIPE
+                                         : rc != -EXFULL);
+}
+
 /* The addresses are tried in turn; after the last one comes a pause, twice as long each time.
  * While resuming the pause is short and random instead: all nodes have lost the same server. */
 void link_fail_attempt(struct link *link, int rc, const char *what)
@@ -124,14 +142,15 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
     char reason[REASON_MAX_BYTES];
     uint64_t pause_ms = 0;
 
-    if (link->server_count > 0) {
+    if (is_still_full(link, rc)) {
+        ct_debug("link: attempt failed: %s", what);
+    } else if (link->server_count > 0) {
         ct_addr_format(address, &link->servers[link->server]);
         add_reason(reason, sizeof reason, what, rc,
                    "the program that listens there does not use the protocol of ctrun");
         add_meaning(reason, sizeof reason, what, rc);
-        (void)ct_fail(&link->why,
-                      rc == -ECONNREFUSED ? CTRUN_E_NO_HOST : CTRUN_E_UNREACHABLE,
-                      "%s: %s", address, reason);
+        (void)ct_fail(&link->why, code_of(rc), "%s: %s", address, reason);
+        link->blamed = link->server;
     } else {
         (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE,
                       "no rendezvous server is known yet: none has been elected");

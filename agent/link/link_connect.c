@@ -50,7 +50,7 @@ void link_on_talk(void *context)
 
     loop_timer_set(link->talk, LINK_CONNECTING_MS);
     if (link->options.on_connecting)
-        link->options.on_connecting(link->options.context, link->why.text,
+        link->options.on_connecting(link->options.context, &link->why,
                                     ct_now_ms() - link->began_ms);
 }
 

@@ -141,6 +141,10 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
         link_turn_away(link, refuse->text);
         return;
     }
+    if (refuse->code == -EXFULL) { /* others may leave */
+        link_fail_connection(link, refuse->code, refuse->text);
+        return;
+    }
     ct_addr_format(address, &link->servers[link->server]);
     link->is_refused = true;
     if (link->is_resuming)

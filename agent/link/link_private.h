@@ -44,6 +44,7 @@ struct link {
     size_t server_count;
     struct ct_addr found[CT_ADDRS_MAX];
     size_t server; /* index of the address in use */
+    size_t blamed; /* index of the address whose error is `why` */
     /* the machine name that the server gave; empty: not known */
     char server_host[CT_HOST_MAX];
     uint64_t began_ms; /* of link_connect() */

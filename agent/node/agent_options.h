@@ -219,7 +219,8 @@ struct agent_options {
                   uint64_t *program, struct ctrun_error *err);
     /* Notices, each may be NULL: server not reached yet, every ten seconds (`why`: the last
      * attempt's error), waiting for nodes, round started, stopped, restarting. */
-    void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
+    void (*on_connecting)(void *context, const struct ctrun_error *why,
+                          uint64_t waited_ms);
     /* The connection to the server broke: workers keep running, if any runs, and the agent
      * reconnects for up to left_ms; then on_back, or the workers' end
      * and, when an elected server is found, on_back without them. */

@@ -338,9 +338,17 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
         messages_begin(out, CTRUN_E_NO_HOST, "no rendezvous accepts connections at %s",
                        name);
     else
-        messages_begin(out, code, "%s cannot reach the rendezvous at %s",
+        messages_begin(out, code,
+                       code == -EXFULL ? "%s finds no room at the rendezvous at %s"
+                                       : "%s cannot reach the rendezvous at %s",
                        config->run.host, name);
     messages_add(out, "last try", "%s", why->text);
+    if (code == -EXFULL) {
+        messages_add(out, "do",
+                     "raise that limit, or start fewer nodes there at a time; a longer "
+                     "wait: --rdzv-conf join_timeout=1200");
+        return;
+    }
     format_addrs(text, sizeof text, endpoint->addrs, endpoint->count);
     messages_add(out, "asked for", "%s  (here: %s)", name,
                  *text ? text : "the name is not resolved");

@@ -52,7 +52,7 @@ void rdzv_endpoint_explain_busy(struct messages_block *out,
                                 const struct rdzv_endpoint *endpoint,
                                 const struct config *config, const char *owner,
                                 bool is_ctrund);
-/* E_UNREACHABLE, E_NO_HOST or E_DNS: what was asked for, what this node has. */
+/* E_UNREACHABLE, E_NO_HOST, E_DNS or -EXFULL: what was asked for, what this node has. */
 void rdzv_endpoint_explain_unreachable(struct messages_block *out,
                                        const struct rdzv_endpoint *endpoint,
                                        const struct config *config,

@@ -17,6 +17,7 @@ static int status_of_error(int code)
     case CTRUN_E_NO_HA:
     case CTRUN_E_DNS:
     case CTRUN_E_SPARE:
+    case -EXFULL: /* the rendezvous server has no room */
     case CTRUN_E_TIMEOUT: return CT_EXIT_RETRY;
     case -EADDRINUSE:
     case CTRUN_E_PORT_BUSY:

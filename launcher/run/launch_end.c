@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a launch ends: the printed failure report, error files, summary.json, the exit code. */
+#include <errno.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -71,7 +72,7 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
         rdzv_endpoint_explain_busy(&block, &launch->endpoint, launch->config, owner,
                                    is_known && port_owner_may_run(port, "ctrund"));
     } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
-               err->code == CTRUN_E_NO_HOST) {
+               err->code == CTRUN_E_NO_HOST || err->code == -EXFULL) {
         rdzv_endpoint_explain_unreachable(&block, &launch->endpoint, launch->config,
                                           err);
     } else if (err->code == CTRUN_E_JOIN_TIMEOUT && launch->absent[0]) {

@@ -24,9 +24,11 @@ enum {
 };
 
 /* All callbacks here run on the agent's loop: they print and record, and must not block. */
-static void on_connecting(void *context, const char *why, uint64_t waited_ms)
+static void on_connecting(void *context, const struct ctrun_error *error,
+                          uint64_t waited_ms)
 {
     struct launch *launch = context;
+    const char *why = error->text;
     char own[256];
 
     if (launch->candidate) {
@@ -41,7 +43,7 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
         launch->config->rdzv.endpoint.port,
         launch->config->rdzv.place_count > 1 ? " or at this run's other ports" : "",
         why);
-    if (launch->has_noticed_own || launch->endpoint.is_mine)
+    if (launch->has_noticed_own || launch->endpoint.is_mine || error->code == -EXFULL)
         return;
     launch->has_noticed_own = true;
     rdzv_endpoint_format_own(own, sizeof own);

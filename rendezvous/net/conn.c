@@ -61,12 +61,15 @@ static size_t descriptors_max(void)
                : SERVER_OWN_DESCRIPTORS;
 }
 
-/* Members always find room: unproven connections and store clients get only a part. */
+/* Members always find room: unproven connections and store clients get only a part. HTTP and
+ * refused agents always find room, too: they stay unproven, and members do not get all. */
 static void share(struct conn_pool *pool, size_t max)
 {
     pool->count_max = max;
-    pool->maxima[CONN_MEMBER] = max;
-    pool->maxima[CONN_CLIENT] = max - max / 4;
+    pool->reserve = min_size((max + 2) / 4, CONN_RESERVE_MAX);
+    pool->maxima[CONN_MEMBER] = max - pool->reserve;
+    pool->maxima[CONN_CLIENT] = pool->maxima[CONN_MEMBER] -
+                                pool->maxima[CONN_MEMBER] / 4;
     pool->maxima[CONN_UNPROVEN] = min_size(max / 8, CONN_UNPROVEN_MAX);
     if (pool->maxima[CONN_UNPROVEN] < CONN_UNPROVEN_MIN)
         pool->maxima[CONN_UNPROVEN] = CONN_UNPROVEN_MIN;
@@ -281,6 +284,25 @@ static void leave_rank(struct conn *conn)
     ct_list_remove(&conn->unproven_node);
 }
 
+static bool has_room(const struct conn_pool *pool, enum conn_rank rank)
+{
+    return pool->counts[rank] < pool->maxima[rank] &&
+           pool->counts[CONN_CLIENT] + pool->counts[CONN_MEMBER] <
+               pool->maxima[CONN_MEMBER];
+}
+
+static void report_full(struct conn_pool *pool, enum conn_rank rank)
+{
+    ct_log_seldom(
+        &pool->full, CTRUN_LOG_ERR,
+        "refused a %s: %zu nodes and %zu store clients are connected, and the "
+        "limit is %zu connections, %zu of them for short requests; raise the "
+        "hard limit of open files (ulimit -Hn), and ctrund --max-connections "
+        "where it is given",
+        rank == CONN_MEMBER ? "node" : "store client", pool->counts[CONN_MEMBER],
+        pool->counts[CONN_CLIENT], pool->count_max, pool->reserve);
+}
+
 bool conn_prove(struct conn *conn, enum conn_rank rank)
 {
     struct conn_pool *pool = conn->pool;
@@ -289,8 +311,9 @@ bool conn_prove(struct conn *conn, enum conn_rank rank)
         return false;
     if (conn->rank == rank)
         return true;
-    if (pool->counts[rank] >= pool->maxima[rank]) {
-        conn_turn_away(conn, REJECT_TOO_MANY);
+    if (!has_room(pool, rank)) {
+        report_full(pool, rank);
+        conn_note(conn, REJECT_TOO_MANY);
         return false;
     }
     leave_rank(conn);

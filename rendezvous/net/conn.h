@@ -81,9 +81,11 @@ struct conn_pool {
     struct ct_list unproven; /* the oldest first */
     size_t count;            /* connections with a descriptor */
     size_t count_max;        /* from conn_pool_init(), limited by descriptors */
+    size_t reserve;          /* of these, kept for unproven ones */
     size_t counts[CONN_RANKS], maxima[CONN_RANKS]; /* `count` and limits by rank */
     struct rejects rejects;
     struct ct_seldom without_memory; /* lines about connections that were refused so */
+    struct ct_seldom full;           /* ... for lack of room */
     uint64_t bytes_in, bytes_out;    /* of all connections since start */
     struct ct_lease_queue
         deadlines; /* connections with a deadline of CONN_IDENTIFY_MS */
@@ -101,8 +103,9 @@ void conn_pool_close(struct conn_pool *pool);
  * the new connection was closed, for that reason or for lack of memory, or there is none yet. */
 struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
                          const struct conn_user *user, void *context);
-/* Gives the connection a rank: it is not closed any more to make room. False: there are too many of
- * that rank, and it is closed. */
+/* Gives the connection a rank: it is not closed any more to make room. False: it is closing, or
+ * there are too many, which is counted and logged; then the caller closes it, with an answer if its
+ * protocol has one. */
 bool conn_prove(struct conn *conn, enum conn_rank rank);
 /* The connection is closed after CONN_IDENTIFY_MS unless the deadline is cleared before. */
 void conn_set_deadline(struct conn *conn);

@@ -15,7 +15,11 @@ enum {
     /* Unproven connections; or an eighth of all, if that is less. Beyond this limit the oldest one
      * is closed: a legitimate client proves itself within a round trip. */
     CONN_UNPROVEN_MAX = 8192,
-    CONN_UNPROVEN_MIN = 4,
+    CONN_UNPROVEN_MIN = 8,
+    /* Connections that members and store clients leave to unproven ones, or a quarter of all, if
+     * that is less: when the server is full, it still answers HTTP, and refuses agents with a
+     * reason. Each has one answer; the oldest is closed for the next one. */
+    CONN_RESERVE_MAX = 8,
     /* Largest frame from an agent that is not admitted yet: HELLO is the longest. */
     CONN_UNPROVEN_FRAME_MAX_BYTES = 1024,
     /* From the first byte of a frame or of HTTP to a complete HELLO or request. */

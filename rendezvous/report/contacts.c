@@ -44,6 +44,11 @@ static void copy_printable(char *dst, size_t size, const char *text)
             *at = '?';
 }
 
+bool contacts_has_room(const struct contacts *contacts, const char *host)
+{
+    return contacts->count < CONTACTS_MAX || contacts_find(contacts, host);
+}
+
 void contacts_note(struct contacts *contacts, const char *host, const char *address,
                    const char *why, bool is_explained, uint64_t now_ms)
 {

@@ -30,9 +30,13 @@ struct contact {
 struct contacts {
     size_t count;
     size_t more; /* further nodes, for which there was no room */
+    bool
+        has_uncounted; /* others may have connected that are neither listed nor counted */
     struct contact list[CONTACTS_MAX];
 };
 
+/* True if contacts_note() lists this host. */
+bool contacts_has_room(const struct contacts *contacts, const char *host);
 /* For a host, or an address, that is known already the last contact counts. address: of a client that has proven nothing;
  * else NULL. */
 void contacts_note(struct contacts *contacts, const char *host, const char *address,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which nodes are absent: their names while the run waits, and the table of E_JOIN_TIMEOUT. */
 #include "rendezvous/round/round_private.h"
+
+#include <errno.h>
+
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -28,10 +31,16 @@ void round_note_refused(struct round *round, const char *host, const char *addre
         {CTRUN_E_WRONG_RUN, "it has another run id"},
         {CTRUN_E_FINGERPRINT, "it was started with other settings"},
         {CTRUN_E_OTHER_JOB, "it belongs to another job"},
+        {-EXFULL, "the rendezvous server is full"},
     };
     char why[CONTACTS_WHY_MAX];
     size_t i = 0;
 
+    /* Such an agent tries again, and several agents of a host have one name: no count of them would
+     * be right. */
+    round->contacts.has_uncounted |= code == -EXFULL;
+    if (code == -EXFULL && !contacts_has_room(&round->contacts, host))
+        return;
     while (i < sizeof reasons / sizeof *reasons && reasons[i].code != code)
         i++;
     (void)ct_format(why, sizeof why, "refused with %s%s%s", ct_error_name(code),
@@ -240,7 +249,7 @@ static void add_unknown(struct table *table, const struct round *round)
                         needed - known == 1 ? "" : "s");
         /* After a world that had enough nodes: several nodes of one host share a name. */
         (void)add_row(table->failure, text,
-                      round->generation > 0
+                      round->generation > 0 || round->contacts.has_uncounted
                           ? "did not join this round (their names are not known here)"
                           : "never connected (their names are not known here)");
     }

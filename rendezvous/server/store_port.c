@@ -27,6 +27,15 @@ struct store_user {
     bool has_spoken;
 };
 
+/* False: it is closed, as the protocol of the store has no refusal. */
+static bool prove_client(struct conn *conn)
+{
+    if (conn_prove(conn, CONN_CLIENT))
+        return true;
+    conn_close(conn, reject_sentence(REJECT_TOO_MANY));
+    return false;
+}
+
 static void on_result(struct store_user *user, int rc)
 {
     struct conn *conn = user->conn;
@@ -34,7 +43,7 @@ static void on_result(struct store_user *user, int rc)
     if (!user->has_spoken && !store_is_mid_request(user->client)) {
         user->has_spoken = user->port->is_used = true;
         conn_clear_deadline(conn);
-        if (rc >= 0 && !conn_prove(conn, CONN_CLIENT))
+        if (rc >= 0 && !prove_client(conn))
             return;
     }
     if (rc == -EPROTO || rc == -EMSGSIZE)
@@ -224,7 +233,7 @@ static void on_connection(struct listener *listener, void *context)
         return;
     if (port->is_limited && !store_port_is_open_to(&port->allowed, conn, &kind))
         conn_turn_away(conn, kind);
-    else if (!port->is_limited || conn_prove(conn, CONN_CLIENT))
+    else if (!port->is_limited || prove_client(conn))
         store_port_on_bytes(port, conn, NULL, 0);
 }
 

@@ -102,6 +102,23 @@ static struct member_link make_link(struct peer *peer, const struct ct_hello *he
     return link;
 }
 
+/* The agent tries again until its own time is over. The timer sends the note, as above. */
+static void refuse_full(struct peer *peer, struct run *run)
+{
+    const struct conn_pool *pool = peer->dispatch->pool;
+    char text[CT_REASON_MAX];
+
+    (void)ct_format(text, sizeof text,
+                    "the rendezvous server is full (%zu connections); %s",
+                    pool->count_max,
+                    peer->dispatch->only_run_id
+                        ? "raise the hard limit of open files on its host (ulimit -Hn)"
+                        : "raise its limit (ctrund --max-connections, ulimit -Hn)");
+    round_note_refused(run->round, peer->host, -EXFULL, ct_now_ms());
+    run_arm_timer(run);
+    peer_refuse(peer, -EXFULL, text);
+}
+
 static void add_member(struct peer *peer, const struct ct_hello *hello, struct run *run)
 {
     struct round_command command = {.kind = ROUND_ADD};
@@ -115,6 +132,7 @@ static void add_member(struct peer *peer, const struct ct_hello *hello, struct r
     command.id = link.id;
     command.link = &link;
     if (!conn_prove(peer->conn, CONN_MEMBER)) {
+        refuse_full(peer, run);
         if (run->round->members.count == 0)
             run_forget(run);
         return;
@@ -197,7 +215,6 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
         peer->run = run;
         peer->id = peer->resume.id;
         conn_clear_deadline(peer->conn);
-        (void)conn_prove(peer->conn, CONN_MEMBER); /* else on_close() tells the run */
         ct_log_often(&peer->dispatch->runs.comings, CTRUN_LOG_INFO,
                      "agent resumed run=%s host=%s address=%s", run->id, peer->host,
                      link.seen_as);
@@ -214,6 +231,10 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
                           "long");
     }
     run_execute(run);
+    /* Now that the member's earlier connection is closed, if it was still open. on_close() informs
+     * the run, and the agent tries again. */
+    if (peer->run && !conn_prove(peer->conn, CONN_MEMBER))
+        conn_close(peer->conn, reject_sentence(REJECT_TOO_MANY));
 }
 
 /* ---- HELLO ------------------------------------------------------------------------------ */

@@ -122,6 +122,42 @@ def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
     assert table[4].startswith("  do         : "), first
 
 
+@pytest.fixture
+def full(box):
+    """The endpoint of a ctrund whose connections are taken: three nodes wait there for a fourth."""
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0", "--max-connections=4")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M), lambda: f"it listens\n{daemon}")
+    holders = [box.start_ctrun("--nnodes=4", f"--rdzv-endpoint={found[1]}", "--rdzv-id=first", "--no-python", "true")
+               for _ in range(3)]
+    box.wait_event("agent_state", to="joining", count=3)
+    yield found[1], holders
+    for run in holders:
+        run.signal(signal.SIGTERM)
+        run.wait()
+    daemon.signal(signal.SIGTERM)
+    daemon.wait()
+
+
+def test_a_node_waits_for_a_place_at_a_full_server(box, full):
+    """On the host of the server, too, where it finds the port taken."""
+    endpoint, holders = full
+    late = box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=second",
+                           "--rdzv-conf=last_call_timeout=1", "--no-python", "true")
+    ctrun.wait_until(lambda: "the rendezvous server is full (4 connections); raise its limit" in late.err,
+                     lambda: f"it says why it waits\n{late}")
+    holders[0].signal(signal.SIGTERM)
+    assert late.wait() == 0, late
+
+
+def test_a_node_that_finds_no_place_until_its_join_timeout_may_be_started_again(box, full):
+    late = box.ctrun("--nnodes=1:2", f"--rdzv-endpoint={full[0]}", "--rdzv-id=second", "--rdzv-conf=join_timeout=2",
+                     "--no-python", "true")
+    assert late.code == 75, late
+    assert re.match(r"ctrun: error\[E_RESOURCES\]: \S+ finds no room at the rendezvous at 127\.0\.0\.1:\d+\n"
+                    r"  last try   : 127\.0\.0\.1:\d+: the rendezvous server is full \(4 connections\); .*\n"
+                    r"  do         : raise that limit, ", late.err), late
+
+
 def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
     """After a power cut the same command starts soon: without the name one would see only its
     return."""

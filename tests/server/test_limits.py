@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unknown clients at the port: noise, floods, slow and silent peers. They use few resources, are
 closed in time, and the log has one line for each kind (T25)."""
+import errno
 import select
 import socket
 import struct
@@ -170,7 +171,7 @@ def test_unknown_clients_that_fill_the_descriptors_do_not_keep_agents_out(start_
 def test_clients_of_the_store_do_not_keep_agents_out(start_daemon):
     daemon = start_daemon("--max-connections=40")
     held = []
-    for _ in range(30):  # three quarters of the limit
+    for _ in range(24):  # three quarters of what is not kept for short requests
         held.append(dial(daemon.port))
         held[-1].sendall(VALIDATE)
         ping(held[-1])
@@ -181,11 +182,96 @@ def test_clients_of_the_store_do_not_keep_agents_out(start_daemon):
     daemon.world(2)
     held.pop(0).close()
     ctrun.wait_until(lambda: works(daemon.port), "room for another client")
-    for sock in held[:29]:
+    for sock in held[:23]:
         ping(sock)
     for sock in held:
         sock.close()
     assert "too many connections" in daemon.run.err
+
+
+def get(daemon, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}{path}", timeout=60) as reply:
+        return reply.read().decode()
+
+
+def refused(daemon, host, **settings):
+    """The answer to a node for which there is no room."""
+    agent = daemon.agent(host).hello(**settings)
+    refuse = agent.expect(wire.REFUSE)
+    agent.expect_end()
+    agent.close()
+    assert refuse["code"] == -errno.EXFULL
+    return refuse["text"]
+
+
+def fill(daemon, **settings):
+    """As many nodes as have room among 24 connections."""
+    agents = []
+    for i in range(18):
+        agents.append(daemon.agent(f"n{i}").hello(**settings))
+        agents[-1].expect(wire.WELCOME)
+    return agents
+
+
+def test_a_full_server_says_so_to_nodes_and_answers_monitoring(start_daemon):
+    daemon = start_daemon("--max-connections=24")
+    agents = fill(daemon, min_nodes=20, max_nodes=20)
+    for _ in range(3):
+        assert "the rendezvous server is full (24 connections)" in refused(daemon, "late", min_nodes=20, max_nodes=20)
+    assert get(daemon, "/healthz") == "ok\n"
+    page = get(daemon, "/metrics")
+    assert '\nctrund_refused_total{reason="too_many"} 3\n' in page, page
+    text = daemon.run.err
+    assert text.count("ctrund: error: refused a node: 18 nodes and 0 store clients are connected, and the limit is 24 ") == 1
+    agents.pop().close()
+    ctrun.wait_until(lambda: daemon.status()["connections"] == 17 + 1, "the place is free")
+    daemon.agent("late").hello(min_nodes=20, max_nodes=20).expect(wire.WELCOME)
+
+
+def test_a_node_of_another_version_and_a_launcher_that_probes_get_their_answer_of_a_full_server(start_daemon):
+    daemon = start_daemon("--max-connections=24")
+    fill(daemon, min_nodes=20, max_nodes=20)
+    for version in (0, wire.VERSION + 1):
+        agent = daemon.agent()
+        agent.send_raw(wire.frame(wire.HELLO, version=version))
+        assert agent.expect(wire.REFUSE)["code"] == wire.E_VERSION
+
+
+def test_silent_clients_keep_no_answer_of_a_full_server_back(start_daemon):
+    daemon = start_daemon("--max-connections=24", env={"CTRUN_TOKEN": TOKEN.decode()})
+    for i in range(18):
+        agent = daemon.agent(f"n{i}")
+        assert agent.prove(TOKEN, min_nodes=20, max_nodes=20)[0][0] == wire.SERVER_PROOF
+        agent.expect(wire.WELCOME)
+    held = [dial(daemon.port) for _ in range(100)]
+    late = daemon.agent("late")
+    assert late.prove(TOKEN, min_nodes=20, max_nodes=20)[0][0] == wire.SERVER_PROOF
+    assert late.expect(wire.REFUSE)["code"] == -errno.EXFULL
+    assert get(daemon, "/healthz") == "ok\n"
+    for sock in held:
+        sock.close()
+
+
+def test_who_finds_no_room_is_named_while_the_others_wait(start_daemon):
+    daemon = start_daemon("--max-connections=24")
+    first = fill(daemon, min_nodes=20, max_nodes=20)[0].join()
+    refused(daemon, "late", min_nodes=20, max_nodes=20)
+    ctrun.wait_until(lambda: "late (refused with E_RESOURCES: the rendezvous server is full)"
+                     in first.expect_alive(wire.WAITING)["missing"], "the node is named")
+
+
+def test_a_member_resumes_on_a_full_server(start_daemon):
+    """The server may not know yet that the earlier connection is broken."""
+    daemon = start_daemon("--max-connections=24")
+    agents = fill(daemon, min_nodes=20, max_nodes=20)
+    member = daemon.agent("late")
+    agents.pop().close()
+    ctrun.wait_until(lambda: daemon.status()["connections"] <= 17 + 2, "the place is free")
+    ticket = member.hello(min_nodes=20, max_nodes=20).join().expect(wire.TICKET)
+    again = daemon.agent("late").resume(ticket, 0, wire.JOINING, min_nodes=20, max_nodes=20)
+    again.expect(wire.RESUMED)
+    again.heartbeat()
+    again.expect_alive(wire.HEARTBEAT_ACK)
 
 
 def test_more_http_than_some_makes_room_and_those_who_read_are_answered(daemon):

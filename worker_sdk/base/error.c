@@ -39,6 +39,7 @@ static int own_code(int rc)
     case EAGAIN: /* fork(), pthread_create() */
     case EMFILE:
     case ENFILE:
+    case EXFULL: /* the rendezvous server */
     case EDQUOT:
     case EFBIG:
     case ENOSPC: return CTRUN_E_RESOURCES;

@@ -55,6 +55,15 @@ TEST(each_verdict_has_a_status_by_style)
     }
 }
 
+/* The batch system may try again: nodes that hold its connections will leave. */
+TEST(a_server_without_room_is_a_reason_to_try_again)
+{
+    const struct exit_end end = {.error = -EXFULL};
+
+    assert_int_equal(exit_status(&end, EXIT_STYLE_OWN), 75);
+    assert_string_equal(ct_error_name(-EXFULL), "E_RESOURCES");
+}
+
 TEST(a_failed_run_never_ends_with_success)
 {
     const struct ct_verdict v = {.outcome = CT_OUTCOME_FAILED, .exit_code = 0};

@@ -2880,6 +2880,36 @@ ROUND_TEST(absent_nodes_without_names_are_counted)
         "2 nodes: never connected (their names are not known here)");
 }
 
+/* Each comes again and again. */
+ROUND_TEST(nodes_for_which_the_server_has_no_room_are_not_counted_twice)
+{
+    struct round *round = create(40, 40, 0);
+    const struct ct_heartbeat beat = {0};
+    const char *facts;
+    char name[32];
+
+    add(round, 1, 0);
+    join(round, 1, 0);
+    for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000) {
+        for (int i = 0; i < 20; i++) {
+            snprintf(name, sizeof name, "o%d", i);
+            round_note_refused(round, name, -EXFULL, now_ms);
+        }
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
+    }
+    assert_int_equal(round->contacts.more, 0);
+    assert_true(round->contacts.has_uncounted);
+    contacts_remove(&round->contacts, "o0"); /* joined, and left: a place is free */
+    while (round->contacts.count > 1)
+        contacts_remove(&round->contacts, round->contacts.list[1].host);
+    tick(round, 60000);
+    facts = facts_text(&round->verdict.failures[0].facts);
+    assert_non_null(strstr(facts, "o1: last contact 1.0 s ago: refused with "
+                                  "E_RESOURCES: the rendezvous server is full\n"));
+    assert_non_null(strstr(
+        facts, "38 nodes: did not join this round (their names are not known here)\n"));
+}
+
 ROUND_TEST(survivors_of_a_loss_have_the_whole_grace)
 {
     struct round *round = start(1, 2, 0);
