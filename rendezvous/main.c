@@ -318,6 +318,16 @@ static void raise_files(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* up to the hard limit */
 }
 
+static void print_limit(void)
+{
+    size_t reserve;
+    const size_t max = server_conns_max(server, &reserve);
+
+    ct_info("at most %zu connections, %zu of them for short requests; "
+            "--max-connections and ulimit -Hn set this limit",
+            max, reserve);
+}
+
 static int listen_and_run(const struct config *config, struct ctrun_error *err)
 {
     struct sigaction action = {.sa_handler = on_signal};
@@ -332,6 +342,7 @@ static int listen_and_run(const struct config *config, struct ctrun_error *err)
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
         rc = listen_at(config, config->listen[i], err);
     if (rc == 0) {
+        print_limit();
         notify_manager("READY=1"); /* it listens: connections are accepted */
         rc = server_run(server, err);
     }

@@ -643,6 +643,12 @@ uint64_t server_outlived_from_ms(const struct server *server)
     return server->outlived_from_ms;
 }
 
+size_t server_conns_max(const struct server *server, size_t *reserve)
+{
+    *reserve = server->pool.reserve;
+    return server->pool.count_max;
+}
+
 /* The loop runs twice more: for the close callbacks of connections, then for those of the handles
  * that dispatch closes. */
 void server_destroy(struct server *server)

@@ -82,6 +82,9 @@ void server_join(struct server *server);
 /* After server_join(): held_from_ms for the next server. */
 uint64_t server_outlived_from_ms(const struct server *server);
 void server_destroy(struct server *server);
+/* The most connections at a time, and how many of them are kept for HTTP and for answers to those
+ * that are refused. */
+size_t server_conns_max(const struct server *server, size_t *reserve);
 
 /* With an output commit: serves from now on, in a term above those of all earlier servers, and
  * continues the runs in the journal (frames of journal.h, length 0: none). No heartbeat that was

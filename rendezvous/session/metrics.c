@@ -120,6 +120,8 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
     head(page, "ctrund_connections", "gauge", "Open connections, by their protocol.");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         sample(page, "ctrund_connections", "kind", kinds[i], counts[i]);
+    single(page, "ctrund_connections_max", "gauge",
+           "The most open connections at a time.", pool->count_max);
     head(page, "ctrund_refused_total", "counter",
          "Connections that were refused, by reason.");
     for (int i = 0; i < REJECT_KINDS; i++)

@@ -220,8 +220,10 @@ def test_a_full_server_says_so_to_nodes_and_answers_monitoring(start_daemon):
         assert "the rendezvous server is full (24 connections)" in refused(daemon, "late", min_nodes=20, max_nodes=20)
     assert get(daemon, "/healthz") == "ok\n"
     page = get(daemon, "/metrics")
-    assert '\nctrund_refused_total{reason="too_many"} 3\n' in page, page
+    for line in ("ctrund_connections_max 24", 'ctrund_refused_total{reason="too_many"} 3'):
+        assert f"\n{line}\n" in page, page
     text = daemon.run.err
+    assert "ctrund: info: at most 24 connections, 6 of them for short requests; " in text
     assert text.count("ctrund: error: refused a node: 18 nodes and 0 store clients are connected, and the limit is 24 ") == 1
     agents.pop().close()
     ctrun.wait_until(lambda: daemon.status()["connections"] == 17 + 1, "the place is free")
