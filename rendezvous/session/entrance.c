@@ -114,7 +114,7 @@ static void refuse_full(struct peer *peer, struct run *run)
                     peer->dispatch->only_run_id
                         ? "raise the hard limit of open files on its host (ulimit -Hn)"
                         : "raise its limit (ctrund --max-connections, ulimit -Hn)");
-    round_note_refused(run->round, peer->host, -EXFULL, ct_now_ms());
+    round_note_refused(run->round, peer->host, NULL, -EXFULL, ct_now_ms());
     run_arm_timer(run);
     peer_refuse(peer, -EXFULL, text);
 }

@@ -154,3 +154,40 @@ TEST(a_program_without_a_proof_ends_no_node_whose_server_had_one)
     loop_run(options.loop);
     assert_int_equal(loop_destroy(options.loop), 0);
 }
+
+static void refuse_full(struct link *link)
+{
+    const struct ct_refuse refuse = {.code = -EXFULL, .text = "it is full"};
+
+    link->state = LINK_GREETING;
+    link_on_message(link, &(struct ct_message){CT_MESSAGE_REFUSE, .refuse = &refuse});
+}
+
+/* Its name has a second address, at which nobody listens. */
+TEST(that_the_server_is_full_stays_the_reason_until_it_is_another)
+{
+    struct ct_addr servers[2];
+    struct link_options options = {.servers = servers, .server_count = 2};
+    struct link *link;
+
+    assert_int_equal(ct_addr_parse("127.0.0.1", 7, &servers[0]), 0);
+    assert_int_equal(ct_addr_parse("::1", 7, &servers[1]), 0);
+    assert_int_equal(loop_create(&options.loop), 0);
+    assert_int_equal(link_open(&link, &options, NULL), 0);
+    link_connect(link, 600000);
+    refuse_full(link);
+    assert_int_equal(link->state, LINK_CONNECTING);
+    assert_string_equal(link->why.text, "127.0.0.1:7: it is full");
+    link_fail_attempt(link, -ECONNREFUSED, "connect");
+    assert_int_equal(link->why.code, -EXFULL);
+    link_fail_attempt(link, -ECONNRESET, "receive");
+    assert_int_equal(link->why.code, -EXFULL);
+    assert_string_equal(link->why.text, "127.0.0.1:7: it is full");
+    link_fail_attempt(link, -ECONNREFUSED, "connect");
+    assert_int_equal(link->server, 0);
+    link_fail_attempt(link, -ECONNREFUSED, "connect");
+    assert_int_equal(link->why.code, CTRUN_E_NO_HOST);
+    link_close(link, 0);
+    loop_run(options.loop);
+    assert_int_equal(loop_destroy(options.loop), 0);
+}
