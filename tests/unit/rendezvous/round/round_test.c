@@ -2893,7 +2893,7 @@ ROUND_TEST(nodes_for_which_the_server_has_no_room_are_not_counted_twice)
     for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000) {
         for (int i = 0; i < 20; i++) {
             snprintf(name, sizeof name, "o%d", i);
-            round_note_refused(round, name, -EXFULL, now_ms);
+            round_note_refused(round, name, NULL, -EXFULL, now_ms);
         }
         say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     }
