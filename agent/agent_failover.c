@@ -142,6 +142,8 @@ static void join_anew(struct agent *agent)
         agent_set_state(agent, AGENT_STOPPING,
                         "the next server was not informed that this node has ended");
     forget_world(agent);
+    agent->min_nodes = 0; /* RESIZE follows if the limits are not those of HELLO */
+    agent->max_nodes = 0;
     link_set_progress(agent->link, 0, -1);
     agent_join(agent);
 }

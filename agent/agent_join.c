@@ -4,8 +4,6 @@
 
 void agent_send_join(struct agent *agent)
 {
-    agent->min_nodes = agent->max_nodes =
-        0; /* RESIZE follows if they are not those of HELLO */
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_JOIN, .join = &agent->join});
 }
 

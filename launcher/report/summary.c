@@ -338,7 +338,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (root->cause == CT_CAUSE_OOM)
         messages_add(out, "do",
                      "more memory, fewer loader processes, or smaller host buffers");
-    if (root->cause == CT_CAUSE_EXEC && ct_facts_find(&root->facts, CT_FACT_LIKELY) &&
+    if (root->cause == CT_CAUSE_EXEC && root->facts.count > 0 && /* execve() failed */
         !ct_facts_find(&root->facts, CT_FACT_DO))
         messages_add(out, "do", "check the name, PATH and the permissions on %s",
                      root->host);

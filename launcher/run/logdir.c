@@ -193,13 +193,16 @@ int logdir_write(const struct logdir *dir, const char *name, const void *data,
                  size_t length, struct ctrun_error *err)
 {
     char path[PATH_MAX], beside[PATH_MAX];
+    struct stat info;
     int fd, rc;
 
     if (ct_format(path, sizeof path, "%s/%s", dir->run, name) < 0 ||
         ct_format(beside, sizeof beside, "%s.new", path) < 0)
         return ct_fail(err, -ENAMETOOLONG, "%.600s: the name is too long", path);
-    (void)unlink(beside); /* of a process that has died, or somebody's link */
-    if ((fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0)
+    if (lstat(beside, &info) == 0 && S_ISLNK(info.st_mode))
+        (void)unlink(beside); /* who may write in this folder may have left it */
+    if ((fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+                   0600)) < 0)
         return ct_fail(err, -errno, "%.600s: %s", beside, strerror(errno));
     errno = EIO; /* for a short write */
     rc = write(fd, data, length) == (ssize_t)length ? 0 : -errno;

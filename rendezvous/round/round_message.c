@@ -40,14 +40,15 @@ static bool is_comparable(const struct member *member, const struct ct_join *joi
     return *member->link.job.program && strcmp(member->join.role, join->role) == 0;
 }
 
-/* False if both programs are known and differ, by name or content, or the users do. After a reload the files of nodes that
- * have joined are those of the new command, and a newcomer's is not. */
+/* False if both programs are known and differ, by name or content, or the users do. Nodes of several roles may have
+ * other programs each. After a reload the files of nodes that have joined are those of the new command, and a newcomer's
+ * is not. */
 static bool is_same_job(const struct round *round, const struct member *member,
                         const struct member *newcomer, const struct ct_join *join)
 {
     const struct ct_job *theirs = &member->link.job, *ours = &newcomer->link.job;
-    const bool knows_files = round->reload.number == 0 && member->join.program &&
-                             join->program;
+    const bool knows_files = round->reload.number == 0 && join->roles.count == 0 &&
+                             member->join.program && join->program;
 
     return strcmp(theirs->program, ours->program) == 0 &&
            strcmp(theirs->user, ours->user) == 0 &&

@@ -43,7 +43,7 @@ def test_a_limit_of_open_files_that_is_too_low_is_told(box):
                         f'ulimit -n {limit}; exec "$0"', ctrun.program("03_all_reduce"))
         if run.code == 0:
             return
-        assert run.code == 1 and "Too many open files" in run.err and "shm = 0" not in run.err, run
+        assert run.code == 1 and "raise it (ulimit -n)" in run.err and "shm = 0" not in run.err, run
     raise AssertionError("24 descriptors are too few")
 
 

@@ -339,7 +339,8 @@ struct ctrun_group_options {
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; 0, default: 600 000 */
     /* 1 shared memory inside a host (default), 0 TCP even there. It is TCP, too, for a rank whose
-     * environment has CTRUN_SHM_DISABLE=1, or whose kernel has no pidfd_open(2) */
+     * environment has CTRUN_SHM_DISABLE=1, or cannot watch another process (no
+     * pidfd in its kernel, or a sandbox that forbids it) */
     int shm;
     void *
         stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
