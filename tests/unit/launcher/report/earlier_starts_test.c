@@ -132,8 +132,8 @@ STARTS_TEST(a_broken_file_is_none_and_the_others_count)
         "[]",
         "null",
         "{\"batch_task\": 41, \"requeues\": 2}",
-        "{\"batch_task\": \"slurm-41.0.2\", \"requeues\": \"many\", "
-        "\"total_restarts\": 9}",
+        ("{\"batch_task\": \"slurm-41.0.2\", \"requeues\": \"many\", "
+         "\"total_restarts\": 9}"),
         "{\"batch_task\": \"slurm-41.0.2\", \"requeues\": -2, \"total_restarts\": 9}"};
     char path[128];
 
