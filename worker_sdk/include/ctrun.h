@@ -665,7 +665,7 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
 /* Point to point: sends count elements from the data of one member to the data of another, both
  * borrowed for the call; not to itself (-EINVAL). Calls are matched by their order between the two;
  * both give the same count and dtype, else the receiver gets CTRUN_E_MISMATCH, and the sender at
- * this call or at its next one; so do both where one waits for the other, which is in a collective.
+ * this call or at a later one; so do both where one waits for the other, which is in a collective.
  * Both block: a send may wait for its receiver, and meanwhile stores what others send to us, up to
  * 256 MiB from each, so that all may send before they receive. Sends and receives in the background
  * that were started one after the other, with nothing else between them, run at the same time. */

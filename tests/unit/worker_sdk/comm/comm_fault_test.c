@@ -306,8 +306,8 @@ WIRES_TEST(a_message_against_a_collective_is_a_mismatch_at_once, 5)
                           "barrier: this group has failed before: rank ");
         rc = ctrun_work_wait(work, &err);
     }
-    /* By TCP it may be sent before it is refused, and a barrier may be over by then. */
-    if (rc == 0 && scene->variant == 1)
+    /* By TCP it may be sent before it is refused, and barriers whose messages are there may be over by then. */
+    for (int i = 0; i < 3 && rc == 0 && scene->variant == 1; i++)
         rc = ctrun_barrier(group, NULL, &err);
     check_failure(rc, CTRUN_E_MISMATCH, &err,
                   scene->variant == 1 ? "rank 1 calls send of 100000 f32 to rank 3"
