@@ -265,6 +265,7 @@ def test_root_stops_no_run_of_his_own_by_another_users_link(box):
 
 @pytest.mark.parametrize("verb", [["list"], ["set", "k", "v"]])
 def test_root_is_sent_to_no_store_of_his_own_by_another_users_agent(box, verb):
+    ctrun.needs_mounts()
     run = box.start_ctrun("--standalone", "--store-access=any", "sleep", "600")
     port = int(ctrun.environment(box.wait_workers(1)[0])["MASTER_PORT"])
     lies = {"run_id": "job", "state": "running", "generation": 1, "master_addr": "127.0.0.1", "master_port": port}
@@ -298,6 +299,7 @@ with socket.socket() as listener:
 
 
 def test_root_uses_the_store_that_the_named_user_serves(box):
+    ctrun.needs_mounts()
     store = other_user.start(box, SERVE)
     ctrun.wait_until(lambda: store.out.endswith("\n"), lambda: str(store))
     status = {"run_id": "job", "state": "running", "generation": 1, "master_addr": "127.0.0.1",
