@@ -262,35 +262,25 @@ static bool is_to_lost_store(const struct peer_socket *socket,
            memcmp(socket->peer.host, job->lost_host, sizeof socket->peer.host) == 0;
 }
 
-/* What is done with a connection: returns as shutdown(2). */
-struct action {
-    int (*run)(int fd, uint32_t rate);
-    uint32_t rate;
-};
-
-static int shut(int fd, uint32_t rate)
+/* rate NULL: shuts it down; 0: without a limit. As shutdown(2). */
+static int act_on(int fd, const uint32_t *rate)
 {
-    (void)rate;
-    return shutdown(fd, SHUT_RDWR);
-}
+    const uint32_t max = rate && *rate ? *rate
+                                       : UINT32_MAX; /* for the kernel: no limit */
 
-static int limit(int fd, uint32_t rate)
-{
-    const uint32_t max = rate ? rate : UINT32_MAX; /* for the kernel: no limit */
-
-    return setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &max, sizeof max);
+    return rate ? setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &max, sizeof max)
+                : shutdown(fd, SHUT_RDWR);
 }
 
 /* True when it has been done. */
-static bool act(const struct action *action, const struct peer_socket *socket)
+static bool act(const struct peer_socket *socket, const uint32_t *rate)
 {
     struct peer_socket now = {0};
     const int process = ct_pidfd_open(socket->pid);
     const int copy = process < 0 ? -1 : ct_pidfd_getfd(process, socket->fd);
     const bool is_done = copy >= 0 && look(&now, copy) &&
                          is_same(&now.local, &socket->local) &&
-                         is_same(&now.peer, &socket->peer) &&
-                         action->run(copy, action->rate) == 0;
+                         is_same(&now.peer, &socket->peer) && act_on(copy, rate) == 0;
 
     if (copy >= 0)
         close(copy);
@@ -301,10 +291,10 @@ static bool act(const struct action *action, const struct peer_socket *socket)
 
 static struct peer_sockets_result act_on_all(struct peer_sockets *sockets,
                                              const struct peer_sockets_job *job,
-                                             const struct action *action)
+                                             const uint32_t *rate)
 {
     struct peer_sockets_result result = {.refused = sockets->refused};
-    const bool cuts = action->run == shut;
+    const bool cuts = !rate;
 
     if (sockets->count > 0)
         qsort(sockets->list, sockets->count, sizeof *sockets->list, compare);
@@ -319,7 +309,7 @@ static struct peer_sockets_result act_on_all(struct peer_sockets *sockets,
             result.ended++;
         else if (is_between_ranks(sockets, socket, job, cuts) ||
                  (cuts && is_to_lost_store(socket, job)))
-            result.cut += act(action, socket);
+            result.cut += act(socket, rate);
     }
     return result;
 }
@@ -327,12 +317,12 @@ static struct peer_sockets_result act_on_all(struct peer_sockets *sockets,
 struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
                                             const struct peer_sockets_job *job)
 {
-    return act_on_all(sockets, job, &(struct action){shut, 0});
+    return act_on_all(sockets, job, NULL);
 }
 
 struct peer_sockets_result peer_sockets_throttle(struct peer_sockets *sockets,
                                                  const struct peer_sockets_job *job,
                                                  uint32_t rate)
 {
-    return act_on_all(sockets, job, &(struct action){limit, rate});
+    return act_on_all(sockets, job, &rate);
 }
