@@ -169,6 +169,8 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
         return rc;
     agent->options = options;
     agent->result = result;
+    agent->min_nodes = options->hello.min_nodes;
+    agent->max_nodes = options->hello.max_nodes;
     agent->born_ms = ct_now_ms();
     if ((rc = loop_create(&agent->loop)) < 0)
         return ct_fail(err, rc, "loop: %s", strerror(-rc));

@@ -142,8 +142,9 @@ static void join_anew(struct agent *agent)
         agent_set_state(agent, AGENT_STOPPING,
                         "the next server was not informed that this node has ended");
     forget_world(agent);
-    agent->min_nodes = 0; /* RESIZE follows if the limits are not those of HELLO */
-    agent->max_nodes = 0;
+    agent->min_nodes =
+        agent->options->hello.min_nodes; /* RESIZE follows if the run has others */
+    agent->max_nodes = agent->options->hello.max_nodes;
     link_set_progress(agent->link, 0, -1);
     agent_join(agent);
 }

@@ -17,11 +17,8 @@ static void emit_limits(uint32_t min_nodes, uint32_t max_nodes, const char *by)
 /* Sent also to a node that joins or resumes, which may know these limits. */
 void agent_on_resize(struct agent *agent, const struct ct_resize *message)
 {
-    const struct ct_hello *hello = &agent->options->hello;
-
-    if (message->min_nodes ==
-            (agent->min_nodes ? agent->min_nodes : hello->min_nodes) &&
-        message->max_nodes == (agent->max_nodes ? agent->max_nodes : hello->max_nodes))
+    if (message->min_nodes == agent->min_nodes &&
+        message->max_nodes == agent->max_nodes)
         return;
     agent->min_nodes = message->min_nodes;
     agent->max_nodes = message->max_nodes;
@@ -101,8 +98,6 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err)
 {
     struct agent *agent = context;
-    const uint32_t least = agent->min_nodes ? agent->min_nodes
-                                            : agent->options->hello.min_nodes;
     const uint32_t unit = agent->options->hello.node_unit > 1
                               ? agent->options->hello.node_unit
                               : 1;
@@ -110,7 +105,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     int rc = agent_need_link(agent, err);
 
     if (min_nodes == 0)
-        min_nodes = least < max_nodes ? least : max_nodes;
+        min_nodes = agent->min_nodes < max_nodes ? agent->min_nodes : max_nodes;
     resize.min_nodes = min_nodes;
     if (rc < 0 || (rc = refuse_ending(agent, err)) < 0)
         return rc;

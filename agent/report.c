@@ -241,10 +241,7 @@ int report_format(struct ct_buf *out, const struct report *report)
         (unsigned long long)(ct_now_ms() - report->born_ms),
         (unsigned long long)start->generation, start->restart_count,
         report->options->hello.max_restarts, start->group_world_size, start->group_rank,
-        start->world_size,
-        report->min_nodes ? report->min_nodes : report->options->hello.min_nodes,
-        report->max_nodes ? report->max_nodes : report->options->hello.max_nodes,
-        start->master_port);
+        start->world_size, report->min_nodes, report->max_nodes, start->master_port);
     if (rc == 0)
         rc = add_earlier(out, report);
     if (rc == 0)

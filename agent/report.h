@@ -20,7 +20,7 @@ struct report {
     const struct ct_reload *reload;           /* NULL: none was taken */
     bool reload_waits;                        /* for the next round */
     bool is_linked;                           /* to the rendezvous, now */
-    uint32_t min_nodes, max_nodes;            /* 0: those of the options */
+    uint32_t min_nodes, max_nodes;            /* of the run */
     const char
         *rendezvous; /* address of the server that we are linked to; empty: none */
 };
