@@ -105,17 +105,6 @@ static void add_reason(char *dst, size_t size, const char *what, int rc,
                         rc == -EPROTO || rc == -EBADMSG ? broken : strerror(-rc));
 }
 
-/* What an error of connect() means. A refusal is explained where it is known who should listen there. */
-static void add_meaning(char *dst, size_t size, const char *what, int rc)
-{
-    const char *meaning = strcmp(what, "connect") == 0 && rc != -ECONNREFUSED
-                              ? ct_connect_error_explain(rc)
-                              : NULL;
-
-    if (meaning)
-        (void)ct_append(dst, size, ": %s", meaning); /* cut is fine */
-}
-
 static int code_of(int rc)
 {
     switch (rc) {
@@ -148,7 +137,6 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
         ct_addr_format(address, &link->servers[link->server]);
         add_reason(reason, sizeof reason, what, rc,
                    "the program that listens there does not use the protocol of ctrun");
-        add_meaning(reason, sizeof reason, what, rc);
         (void)ct_fail(&link->why, code_of(rc), "%s: %s", address, reason);
         link->blamed = link->server;
     } else {
@@ -177,6 +165,17 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
     if (pause_ms > (uint64_t)ct_left_ms(link->deadline_ms))
         pause_ms = (uint64_t)ct_left_ms(link->deadline_ms);
     loop_timer_set(link->attempt, pause_ms);
+}
+
+/* A refusal is explained where it is known who should listen there. */
+void link_fail_connect(struct link *link, int rc)
+{
+    const char *meaning = rc == -ECONNREFUSED ? NULL : ct_connect_error_explain(rc);
+    char what[REASON_MAX_BYTES];
+
+    (void)ct_format(what, sizeof what, "connect: %s%s%s", strerror(-rc),
+                    meaning ? ": " : "", meaning ? meaning : "");
+    link_fail_attempt(link, rc, what);
 }
 
 void link_turn_away(struct link *link, const char *why)

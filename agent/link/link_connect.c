@@ -93,7 +93,7 @@ static void try_server(struct link *link)
         return;
     }
     if (link->server_count == 0) {
-        link_fail_attempt(link, -EDESTADDRREQ, "connect");
+        link_fail_connect(link, -EDESTADDRREQ);
         return;
     }
     server = &link->servers[link->server];
@@ -107,13 +107,13 @@ static void try_server(struct link *link)
         const int rc = -errno;
 
         close(fd);
-        link_fail_attempt(link, rc, "connect");
+        link_fail_connect(link, rc);
         return;
     }
     /* Takes fd, on failure, too. */
     link->socket = loop_watch_open(link->options.loop, fd, link_on_socket, link);
     if (!link->socket) {
-        link_fail_attempt(link, -ENOMEM, "connect");
+        link_fail_connect(link, -ENOMEM);
         return;
     }
     loop_watch_for(link->socket, LOOP_WRITE);
@@ -131,11 +131,10 @@ void link_on_attempt(void *context)
     /* A very short last attempt would only hide the reason of the one before. */
     if (ct_left_ms(link->deadline_ms) == 0 && link->why.code != 0)
         link_go_down(link, &link->why);
+    else if (link->socket && link->state == LINK_GREETING)
+        link_fail_attempt(link, -ETIMEDOUT, "connected, but it sent no answer");
     else if (link->socket)
-        link_fail_attempt(link, -ETIMEDOUT,
-                          link->state == LINK_GREETING
-                              ? "connected, but it sent no answer"
-                              : "connect");
+        link_fail_connect(link, -ETIMEDOUT);
     else
         try_server(link);
 }

@@ -89,6 +89,8 @@ void link_go_down(struct link *link, const struct ctrun_error *why);
 void link_fail_connection(struct link *link, int rc, const char *what);
 /* The attempt failed: next address at once, and after the last one a pause. */
 void link_fail_attempt(struct link *link, int rc, const char *what);
+/* The same for connect(). */
+void link_fail_connect(struct link *link, int rc);
 /* The same for a server that is not the one that we look for. */
 void link_turn_away(struct link *link, const char *why);
 /* Writes queued bytes. False when the connection has failed (the state of the link has changed). */

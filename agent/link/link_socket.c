@@ -30,7 +30,7 @@ static void greet(struct link *link)
     if (getsockopt(loop_watch_fd(link->socket), SOL_SOCKET, SO_ERROR, &rc, &length) < 0)
         rc = errno;
     if (rc != 0) {
-        link_fail_attempt(link, -rc, "connect");
+        link_fail_connect(link, -rc);
         return;
     }
     link_set_state(link, LINK_GREETING, "connected");
