@@ -351,6 +351,11 @@ void messages_format_span(char *dst, uint64_t ms)
                         seconds / 60 % 60);
 }
 
+const char *messages_unit(bool counts_tasks)
+{
+    return counts_tasks ? "tasks" : "nodes";
+}
+
 void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
                              bool counts_tasks, uint64_t waited_ms)
 {
@@ -367,7 +372,7 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                         "the start waits "
                         "up to %llu s for more%s%s",
                         (unsigned long long)(waited_ms / 1000),
-                        counts_tasks ? "tasks" : "nodes", waiting->joined,
+                        messages_unit(counts_tasks), waiting->joined,
                         waiting->max_nodes,
                         (unsigned long long)((waiting->left_ms + 999) / 1000),
                         waiting->missing[0] ? "; missing " : "", waiting->missing);
@@ -376,7 +381,7 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                         (unsigned long long)(waited_ms / 1000), waiting->joined,
                         waiting->joined < waiting->min_nodes ? waiting->min_nodes
                                                              : waiting->max_nodes,
-                        counts_tasks ? "tasks" : "nodes",
+                        messages_unit(counts_tasks),
                         waiting->missing[0] ? "; missing " : "", waiting->missing);
 }
 

@@ -91,6 +91,8 @@ messages_print_line(enum messages_level level, const char *fmt, ...);
 
 /* 93 s, 2 min 3 s, 2 h 11 min; dst has MESSAGES_SPAN_MAX bytes. */
 void messages_format_span(char *dst, uint64_t ms);
+/* "tasks" where each task of a step is an agent, else "nodes". */
+const char *messages_unit(bool counts_tasks);
 /* "waiting 23 s: 1/2 nodes; missing node2"; with counts_tasks "1/2 tasks". */
 void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
                              bool counts_tasks, uint64_t waited_ms);

@@ -238,19 +238,14 @@ static void add_way_advice(struct messages_block *out, const struct ct_failure *
                  "--net IFACE|CIDR");
 }
 
-/* What min_nodes and waiting->joined count. */
-static const char *unit(const struct summary *summary)
-{
-    return summary->counts_tasks ? "tasks" : "nodes";
-}
-
 static void add_join_advice(struct messages_block *out, const struct summary *summary)
 {
-    messages_add(
-        out, "do", "look at the missing %s; longer: --rdzv-conf %s%s", unit(summary),
-        summary->is_static ? "timeout=1200" : "join_timeout=1200",
-        summary->is_static || summary->waits_for_all ? ""
-                                                     : "; fewer: --nnodes MIN:MAX");
+    messages_add(out, "do", "look at the missing %s; longer: --rdzv-conf %s%s",
+                 messages_unit(summary->counts_tasks),
+                 summary->is_static ? "timeout=1200" : "join_timeout=1200",
+                 summary->is_static || summary->waits_for_all
+                     ? ""
+                     : "; fewer: --nnodes MIN:MAX");
 }
 
 static void begin_without_worker(struct messages_block *out,
@@ -262,7 +257,8 @@ static void begin_without_worker(struct messages_block *out,
     case CT_OUTCOME_JOIN_TIMEOUT:
         messages_begin(out, CTRUN_E_JOIN_TIMEOUT,
                        "%u of %u %s joined in %.1f s (RendezvousTimeoutError)",
-                       summary->waiting->joined, summary->min_nodes, unit(summary),
+                       summary->waiting->joined, summary->min_nodes,
+                       messages_unit(summary->counts_tasks),
                        (double)summary->waited_ms / 1000);
         if (summary->waiting->missing[0])
             messages_add(out, "missing", "%s", summary->waiting->missing);
@@ -271,7 +267,7 @@ static void begin_without_worker(struct messages_block *out,
     case CT_OUTCOME_NODES_LOST:
         messages_begin(out, CTRUN_E_PEER_LOST,
                        "fewer than %u %s are left, and no other joined in time",
-                       summary->min_nodes, unit(summary));
+                       summary->min_nodes, messages_unit(summary->counts_tasks));
         return;
     case CT_OUTCOME_CLOSED:
         messages_begin(out, CTRUN_E_CLOSED, "run '%s' is over", summary->run_id);

@@ -68,7 +68,7 @@ static void on_back(void *context, bool keeps_workers)
 /* What has joined, where waiting->joined is a number of them. */
 static const char *unit(const struct launch *launch)
 {
-    return launch->config->run.expected_tasks ? "tasks" : "nodes";
+    return messages_unit(launch->config->run.expected_tasks);
 }
 
 /* Printed once a run, by the serving node, at once: it says how many nodes have joined, and
