@@ -35,13 +35,12 @@ int launch_on_reload(void *context, const struct ct_reload *message, bool is_tak
     const int rc = find_program(launch, &reload, message->command, err);
     char shown[CT_COMMAND_MAX];
 
+    if (rc == 0)
+        *program = program_hash(&reload.program, launch->config->env);
     if (rc < 0 || !is_taken) {
-        if (rc == 0)
-            *program = program_hash(&reload.program, launch->config->env);
         shell_words_free(reload.words);
         return rc;
     }
-    *program = program_hash(&reload.program, launch->config->env);
     shell_words_free(launch->reload.words);
     launch->reload = reload;
     (void)ct_copy(shown, sizeof shown, message->command); /* same size */
