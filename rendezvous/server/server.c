@@ -461,55 +461,55 @@ static void name_host(struct server *server, const struct server_options *option
     char *name = server->dispatch.host;
     const size_t size = sizeof server->dispatch.host;
 
-    if (options && options->host)
+    if (options->host)
         (void)ct_copy(name, size, options->host);
     else
         (void)gethostname(name, size - 1);
 }
 
-static void wire(struct server *server, const struct server_options *options)
+static void wire_dispatch(struct server *server, const struct server_options *options)
 {
+    struct dispatch *dispatch = &server->dispatch;
+
     name_host(server, options);
-    server->endpoint_is_store = options && options->endpoint_is_store;
-    if (options) {
-        server->guards_stores = options->guards_stores;
-        server->store_place.ports = options->ports;
-        if (options->store_addr)
-            server->store_place.addr = *options->store_addr;
-    }
-    server->dispatch.pool = &server->pool;
-    server->dispatch.only_run_id = server->run_id;
-    server->dispatch.runs.is_in_ctrund = !server->run_id;
-    if (options) {
-        server->dispatch.rules.token = options->token && options->token->length > 0
-                                           ? options->token
-                                           : NULL;
-        server->dispatch.rules.uses_munge = options->uses_munge;
-        server->dispatch.rules.wants_seal = options->wants_seal;
-        server->dispatch.runs.journal = options->journal;
-        server->dispatch.runs.expected = options->expected;
-        server->dispatch.runs.expected_count = options->expected_count;
-        server->dispatch.runs.expected_tasks = options->expected_tasks;
-    }
-    server->dispatch.ha.hooks = options ? options->ha : NULL;
-    server->dispatch.runs.has_ha = server->dispatch.ha.hooks != NULL;
-    if (options)
-        server->dispatch.runs.held_from_ms = options->held_from_ms;
-    server->dispatch.commit = options ? options->commit : NULL;
-    server->dispatch.is_candidate = server->dispatch.commit != NULL;
+    dispatch->pool = &server->pool;
+    dispatch->only_run_id = server->run_id;
+    dispatch->rules.token = options->token && options->token->length > 0
+                                ? options->token
+                                : NULL;
+    dispatch->rules.uses_munge = options->uses_munge;
+    dispatch->rules.wants_seal = options->wants_seal;
+    dispatch->ha.hooks = options->ha;
+    dispatch->commit = options->commit;
+    dispatch->is_candidate = dispatch->commit != NULL;
     /* If a site's etcd elects the server, another one takes over; the run's own etcd may not exist
      * yet. */
-    server->dispatch.is_in_agent = server->run_id &&
-                                   (!server->dispatch.commit || options->ha);
-    server->dispatch.is_for_one_user = server->run_id &&
-                                       !(options && options->accepts_anybody);
-    server->dispatch.runs.on_start = on_start;
-    server->dispatch.runs.on_forget = on_forget;
-    server->dispatch.sum_stores = sum_stores;
-    server->dispatch.context = server;
-    server->dispatch.runs.loop = &server->loop;
-    server->dispatch.runs.context = server;
-    dispatch_init(&server->dispatch);
+    dispatch->is_in_agent = server->run_id && (!dispatch->commit || options->ha);
+    dispatch->is_for_one_user = server->run_id && !options->accepts_anybody;
+    dispatch->sum_stores = sum_stores;
+    dispatch->context = server;
+    dispatch->runs.is_in_ctrund = !server->run_id;
+    dispatch->runs.journal = options->journal;
+    dispatch->runs.expected = options->expected;
+    dispatch->runs.expected_count = options->expected_count;
+    dispatch->runs.expected_tasks = options->expected_tasks;
+    dispatch->runs.has_ha = options->ha != NULL;
+    dispatch->runs.held_from_ms = options->held_from_ms;
+    dispatch->runs.on_start = on_start;
+    dispatch->runs.on_forget = on_forget;
+    dispatch->runs.loop = &server->loop;
+    dispatch->runs.context = server;
+    dispatch_init(dispatch);
+}
+
+static void wire(struct server *server, const struct server_options *options)
+{
+    server->endpoint_is_store = options->endpoint_is_store;
+    server->guards_stores = options->guards_stores;
+    server->store_place.ports = options->ports;
+    if (options->store_addr)
+        server->store_place.addr = *options->store_addr;
+    wire_dispatch(server, options);
     server->endpoint.pool = &server->pool;
     server->endpoint.dispatch = &server->dispatch;
     server->endpoint.has_store = server->endpoint_is_store ||
@@ -532,12 +532,15 @@ static void wire(struct server *server, const struct server_options *options)
 int server_create(struct server **out, const struct server_options *options,
                   struct ctrun_error *err)
 {
+    static const struct server_options none;
     struct server *server = ct_secret_zalloc(sizeof *server); /* MUNGE */
     int rc = -ENOMEM;
 
+    if (!options)
+        options = &none;
     if (!server)
         return ct_fail(err, rc, "rendezvous server: out of memory");
-    if (options && options->run_id && !(server->run_id = ct_strdup(options->run_id)))
+    if (options->run_id && !(server->run_id = ct_strdup(options->run_id)))
         goto fail;
     if ((rc = uv_loop_init(&server->loop)) < 0)
         goto fail;
@@ -546,14 +549,12 @@ int server_create(struct server **out, const struct server_options *options,
         goto close_loop;
     (void)uv_timer_init(&server->loop, &server->drain); /* these only fill memory */
     (void)uv_timer_init(&server->loop, &server->retry);
-    if (options && options->journal && options->journal->retry)
+    if (options->journal && options->journal->retry)
         (void)uv_timer_start(&server->retry, on_retry, SERVER_RETRY_MS,
                              SERVER_RETRY_MS);
-    (void)conn_pool_init(&server->pool, &server->loop,
-                         options ? options->conns_max : 0);
+    (void)conn_pool_init(&server->pool, &server->loop, options->conns_max);
     *out = server;
-    if (options && options->book &&
-        takeover_restore(&server->dispatch.runs, options->book) < 0) {
+    if (options->book && takeover_restore(&server->dispatch.runs, options->book) < 0) {
         server_destroy(server);
         *out = NULL;
         return ct_fail(err, -ENOMEM, "rendezvous server: out of memory");
