@@ -12,9 +12,9 @@ enum {
 };
 
 void round_note_absent(struct round *round, const char *host, const char *why,
-                       bool is_explained, uint64_t now_ms)
+                       bool is_explained, uint64_t at_ms, uint64_t now_ms)
 {
-    contacts_note(&round->contacts, host, NULL, why, is_explained, now_ms);
+    contacts_note(&round->contacts, host, NULL, why, is_explained, at_ms);
     if (round->state == ROUND_FORMING)
         round_announce(round, now_ms);
 }

@@ -87,7 +87,8 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (is_missed && !contacts_find(&round->contacts, failure.host))
-        round_note_absent(round, failure.host, failure.text, false, received_ms);
+        round_note_absent(round, failure.host, failure.text, false, received_ms,
+                          now_ms);
     if (is_survived)
         return;
     if (before == MEMBER_RUNNING) {

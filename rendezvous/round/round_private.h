@@ -235,7 +235,7 @@ void round_send_world(struct round *round, const struct member *member);
 
 /* Notes why a host that had connected is absent; WAITING tells it. at_ms: when something was last received from it. */
 void round_note_absent(struct round *round, const char *host, const char *why,
-                       bool is_explained, uint64_t at_ms);
+                       bool is_explained, uint64_t at_ms, uint64_t now_ms);
 void round_format_absent(const struct round *round, char *dst, size_t size);
 /* text and facts of E_JOIN_TIMEOUT. */
 void round_fill_timeout(struct round *round, struct ct_failure *failure,
