@@ -104,15 +104,6 @@ static inline bool ct_call_is_p2p(const struct ct_call *call)
     return call->kind >= CT_CALL_SEND && call->kind <= CT_CALL_BATCH;
 }
 
-/* In the agreement of ALL_TO_ALL_V, `out` is the sum of all members' parts, 0 before. */
-static inline void ct_call_add_parts(const struct ct_call *call, const void *data)
-{
-    uint64_t parts;
-
-    memcpy(&parts, data, sizeof parts);
-    *(uint64_t *)call->out += parts;
-}
-
 /* Whether the agreement has found that two members differ about a length. */
 static inline bool ct_call_is_unbalanced(const struct ct_call *call)
 {

@@ -5,6 +5,15 @@
 
 #include "worker_sdk/comm/host/reduce.h"
 
+/* In the agreement of ALL_TO_ALL_V, `out` is the sum of all members' parts, 0 before. */
+static void add_parts(const struct ct_call *call, const void *data)
+{
+    uint64_t parts;
+
+    memcpy(&parts, data, sizeof parts);
+    *(uint64_t *)call->out += parts;
+}
+
 void ct_small_finish(const struct ct_call *call, int size, int me, const void **parts)
 {
     const struct ct_reduction how = {call->dtype, call->op, call->divisor};
@@ -20,5 +29,5 @@ void ct_small_finish(const struct ct_call *call, int size, int me, const void **
         memcpy((unsigned char *)call->out + (size_t)i * call->bytes, parts[i],
                call->bytes);
     for (int i = 0; call->kind == CT_CALL_ALL_TO_ALL_V && call->bytes && i < size; i++)
-        ct_call_add_parts(call, parts[i]);
+        add_parts(call, parts[i]);
 }
