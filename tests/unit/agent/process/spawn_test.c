@@ -2,17 +2,15 @@
 /* All tests run twice: with what this kernel can do, and with clone3() refused, as a container's
  * filter does. */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/process/spawn.h"
+#include "tests/lib/refuse_call.h"
 #include "tests/lib/test.h"
 
 enum {
@@ -197,26 +195,11 @@ TEST(a_batch_that_nothing_was_started_of_ends)
     spawn_end(&batch);
 }
 
-/* From here on clone3() fails with ENOSYS. */
-static bool forbid_clone3(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 int main(void)
 {
     int failed = test_run(NULL, NULL);
 
-    if (forbid_clone3())
+    if (refuse_call(SYS_clone3))
         failed += test_run(NULL, NULL);
     else
         printf("SKIPPED without clone3: this kernel has no filters\n");

@@ -3,19 +3,17 @@
  * all ranks, with the same code, and names the rank that caused it. */
 #include <dirent.h>
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lib/refuse_call.h"
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
 #include "worker_sdk/base/clock.h"
@@ -105,22 +103,6 @@ static void check_failure(int rc, int want, const struct ctrun_error *err,
 
 /* ---- Without shared memory ---------------------------------------------------------------- */
 
-/* As in a sandbox, or on an older kernel. */
-static void refuse_pidfds(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = sizeof filter / sizeof *filter,
-                                       .filter = filter};
-
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
 static void count_line(void *count, enum ctrun_log_level level, const char *line)
 {
     (void)level;
@@ -142,7 +124,7 @@ static int shares_nothing(int rank, void *context)
     if (rank == VICTIM || scene->variant / 2) {
         refused = scene->variant % 2;
         if (scene->variant % 2)
-            refuse_pidfds();
+            CHECK(refuse_call(SYS_pidfd_open));
         else
             setenv("CTRUN_SHM_DISABLE", "1", 1);
     }
