@@ -42,6 +42,13 @@ def chaos(box, *lines, run=None, words=()):
     return box.run(CTL, "chaos", *name, *words, plan(box, *lines))
 
 
+def interrupt(box, found, fault):
+    """Ends the ctrunctl of a plan, and with it the fault."""
+    found.signal(signal.SIGINT)
+    found.wait()
+    box.wait_event("chaos_over", fault=fault)
+
+
 def state_of(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
         return file.read().rpartition(")")[2].split()[0]
@@ -114,13 +121,10 @@ def test_workers_send_at_a_limited_rate_until_the_fault_is_over(box):
     ctrun.wait_until(lambda: run.out.count(f" {2**32 - 1}\n") == 2, lambda: run)  # connected, without a limit
     found = box.start(CTL, "chaos", plan(box, "at 0s throttle node=0 to=2M for=1h"))
     ctrun.wait_until(lambda: run.out.count(f" {2 << 20}\n") == 2, lambda: run)
-    found.signal(signal.SIGINT)
-    found.wait()
-    box.wait_event("chaos_over", fault="throttle")
+    interrupt(box, found, "throttle")
     ctrun.wait_until(lambda: run.out.count(f" {2**32 - 1}\n") == 4, lambda: f"no limit again\n{run}")
     assert [event["to"] for event in box.events("chaos")] == [2 << 20]
-    for event in box.events("chaos") + box.events("chaos_over"):
-        schema.check(event, "events")
+    schema.check_events(box)
     ctrun.stop(run)
 
 
@@ -300,9 +304,7 @@ def test_log_files_meet_a_full_disk_and_those_of_the_next_round_do_not(box):
     found = box.start(CTL, "chaos", plan(box, "at 0s full node=0 for=1h"))
     [lost] = box.wait_event("log_file_lost")
     assert lost["why"] == "No space left on device", lost
-    found.signal(signal.SIGINT)
-    found.wait()
-    box.wait_event("chaos_over", fault="full")
+    interrupt(box, found, "full")
     assert chaos(box, "at 0s kill rank=0").code == 0
     ctrun.wait_until(lambda: any("1" in path.read_text() for path in box.path("D").glob("*/attempt_1/0/stdout.log")),
                      lambda: f"a line of the next round\n{run}")
@@ -328,13 +330,10 @@ def test_workers_can_write_no_files_until_the_fault_is_over(box):
     found = box.start(CTL, "chaos", plan(box, "at 0s quota node=0 for=1h"))
     ctrun.wait_until(lambda: "EFBIG" in run.out, lambda: run)
     size = box.path("data").stat().st_size
-    found.signal(signal.SIGINT)
-    found.wait()
-    box.wait_event("chaos_over", fault="quota")
+    interrupt(box, found, "quota")
     ctrun.wait_until(lambda: box.path("data").stat().st_size > size, lambda: f"it writes again\n{run}")
     assert all(line.endswith(("wrote", "EFBIG")) for line in run.out.splitlines()), run
-    for event in box.events("chaos") + box.events("chaos_over"):
-        schema.check(event, "events")
+    schema.check_events(box)
     ctrun.stop(run)
 
 

@@ -104,27 +104,28 @@ def test_a_server_of_another_instance_is_named_without_an_error_of_the_system(no
 OTHER_RUN = (-20005, "this endpoint belongs to run 'b', you are run 'a'")
 
 
-def test_the_workers_continue_when_another_runs_server_has_the_port_for_a_while(node):
-    server = node.serve(lost_after_ms=600000)
+def start_where_another_run_comes(node, lost_after_ms):
+    server = node.serve(lost_after_ms=lost_after_ms)
     server.gives_tickets = True
     run = start_hanging(node, server=server)
     server.refuse = OTHER_RUN
     server.drop()
-    server.wait_for("RESUME", 3)
-    server.refuse = None
+    return run
+
+
+def test_the_workers_continue_when_another_runs_server_has_the_port_for_a_while(node):
+    run = start_where_another_run_comes(node, 600000)
+    run.server.wait_for("RESUME", 3)
+    run.server.refuse = None
     node.box.wait_event("link_state", 2, to="up")
-    assert len(server.received("JOIN")) == 1 and not node.box.events("worker_ended"), run
+    assert len(run.server.received("JOIN")) == 1 and not node.box.events("worker_ended"), run
     run.signal(signal.SIGTERM)
     assert run.wait() == 143, run
 
 
 def test_a_server_whose_port_another_run_keeps_is_lost_and_the_other_run_named(node):
-    server = node.serve(lost_after_ms=1000)
-    server.gives_tickets = True
-    run = start_hanging(node, server=server)
-    server.refuse = OTHER_RUN
-    server.drop()
-    assert run.wait(20) == 75 and len(server.received("RESUME")) > 1, run
+    run = start_where_another_run_comes(node, 1000)
+    assert run.wait(20) == 75 and len(run.server.received("RESUME")) > 1, run
     assert node.result()["error"] == "E_LEADER_LOST" and OTHER_RUN[1] in node.result()["text"], run
     node.box.wait_gone()
 
