@@ -58,8 +58,8 @@
 #include "agent/output/console_dedup.h"
 #include "agent/output/console.h"
 #include "agent/postmortem/oom_counter.h"
-#include "agent/recorder/start_marks.h"
 #include "agent/recorder/recorder_folder.h"
+#include "agent/recorder/start_marks.h"
 #include "agent/node/members.h"
 #include "agent/node/signal_once.h"
 #include "agent/watch/dstate_watch.h"
@@ -125,7 +125,7 @@ struct agent {
     struct agent_result *result;
     enum agent_state state;
     enum agent_after after;
-    uint32_t min_nodes, max_nodes; /* of the run, since a RESIZE; 0: as in hello */
+    uint32_t min_nodes, max_nodes; /* of the run: those of hello, or of a RESIZE */
     uint8_t own_keys[CT_MESSAGE_ADDRS_MAX]
                     [CT_MEMBER_KEY_BYTES]; /* of `join`, while workers stop */
     bool is_silently_lost; /* the last time the server's host did not answer either */

@@ -307,11 +307,11 @@ struct ct_proof {
     uint8_t proof[CT_PROOF_BYTES];
 };
 
-/* server -> agent; the run's settings are those of its first member */
 /* In the instance of a run that a ctrund has founded, and in no other: that server serves many runs, is no node of any, and
  * may be started again. */
 #define CT_INSTANCE_AT_CTRUND (UINT64_C(1) << 63)
 
+/* server -> agent; the run's settings are those of its first member */
 struct ct_welcome {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
+#include "worker_sdk/net/connect_error.h"
 #include "worker_sdk/net/net.h"
 #include "worker_sdk/net/port_range.h"
-#include "worker_sdk/net/connect_error.h"
 
 static struct ct_nic make_nic(const char *name, const char *addr)
 {
