@@ -2,20 +2,8 @@
 /* Finds the runs of this machine through their sockets, and sends requests to their agents. */
 #pragma once
 
-#include <limits.h>
-
-#include "agent/control/ctl_dir.h"
 #include "launcher/ctl/ctl.h"
-#include "launcher/report/json_status.h"
-#include "worker_sdk/base/buf.h"
-
-struct ctl_run {
-    char dir[PATH_MAX];
-    char name[CTL_DIR_NAME_MAX]; /* of the socket in dir */
-    uid_t uid;                   /* owner of the run */
-    char *json;                  /* the agent's status; owned */
-    struct json_status status;
-};
+#include "launcher/ctl/ctl_ask.h"
 
 struct ctl_runs {
     struct ctl_run *list; /* owned */
@@ -30,11 +18,6 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
 int ctl_runs_find_one(struct ctl_runs *out, const struct ctl_call *call,
                       struct ctrun_error *err);
 void ctl_runs_deinit(struct ctl_runs *runs);
-/* Asks for the status again. 0 or a code. */
-int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err);
-/* Sends a request; appends the answer's JSON to text. 0 or a code. */
-int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
-                struct ct_buf *text, struct ctrun_error *err);
 
 /* Puts --reason, else "ctrunctl VERB", into the request. 0 or CTRUN_E_USAGE. */
 int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *call,
