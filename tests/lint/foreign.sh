@@ -6,7 +6,7 @@
 #
 # ct_read_name() and fields of any bytes are allowed only here:
 #   launcher/stage/stage_manifest.c   names of the user's own files, which are opened as they are
-#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON in pieces, which ctl_run.c makes plain when all are there; of
+#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON in pieces, which ctl_ask.c makes plain when all are there; of
 #                               WORKER_HOLD: the name of a worker's file, which is opened as it is
 set -eu
 . "$(dirname "$0")/complain.sh"
